@@ -21,6 +21,7 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -99,10 +100,10 @@ class LoadedRun:
     notes: tuple[str, ...] = ()
     """What was left of a checkpoint of others, and what was changed, in words."""
 
-    def decode_settings(self, changes: dict[str, Any]) -> DecodeConfig:
+    def decode_settings(self, changes: Mapping[str, object]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
         change nothing."""
-        settings = parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
+        settings = parse(DecodeConfig, {**to_plain(self.decode), **changes}, "decode.")
         if idle := [name for name in IDLE[settings.strategy] if name in changes]:
             (other,) = IDLE.keys() - {settings.strategy}
             raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from seqloom import files
 from seqloom.decoding.hypotheses import DecodingStep
@@ -19,12 +19,12 @@ def decode_with_trace(
     place: Path,
     texts: Iterable[str],
     run: LoadedRun,
-    decode: Mapping[str, Any],
+    decode: Mapping[str, object],
     decoded: Callable[[str, Callable[[DecodingStep], None]], T],
 ) -> Iterator[T]:
     """Decodes each text by itself, `decoded(text, watch)`, and writes its trace to the new file `place`,
     which is there when the last result has been taken."""
-    options = generation_options(run.decode_settings(dict(decode)), run.tokenizer)
+    options = generation_options(run.decode_settings(decode), run.tokenizer)
     with files.atomic_file(place) as file:
 
         def line(text: str) -> None:

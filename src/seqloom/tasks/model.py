@@ -97,10 +97,10 @@ class TextModel(TrainedModel):
         self.run = run
 
 
-M = TypeVar("M", bound=TextModel)
+M = TypeVar("M")
 
 
-def open_text_model(make: Callable[[LoadedRun], M], folder: Path, device: str) -> M:
+def open_text_model(make: Callable[[LoadedRun], M], folder: str | Path, device: str) -> M:
     """The model of a run folder or of a Hugging Face directory."""
     run = load_run(folder, device)
     log_notes(run.notes)

@@ -1,18 +1,16 @@
-"""What a masked language model holds likely: at the masks of a text, and of each token of a text when it
-alone is hidden.
+"""What a masked language model predicts: the tokens at the masks of a text, and each token of a text when it
+alone is masked.
 
     fill-mask           p(token | [CLS] text with its masks [SEP]), for each mask
     pseudo-perplexity   exp(-Σ_i log p(u_i | all others) / N), each token masked in turn          Salazar et al., ACL 2020
 
-The text of a user that spells the mask (`[MASK]`, `<mask>`) means it here, and nowhere else.
+A text that spells the mask (`[MASK]`, `<mask>`) means the mask token here, and nowhere else.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import ClassVar, NamedTuple, final
 
 import numpy as np
@@ -27,31 +25,29 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
-from seqloom.runs.progress import chunked, each_text, logged_report
-from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.progress import chunked, each_text, every_few_seconds, logged_report
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, Vectors, batches, encoded
 from seqloom.tasks.language_modeling.documents import document_batches, each_document
-from seqloom.tasks.model import TrainedModel, single_path
+from seqloom.tasks.model import TextModel, single_path
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Texts that are in memory at one time."""
-EVERY = 5.0
-"""Seconds between notices of long work."""
-LIKELIEST = 5
-"""Tokens that are told of each mask, unless said otherwise."""
+MOST_LIKELY = 5
+"""Tokens for each mask, by default."""
 
 
 Floats = NDArray[np.float64]
 
 
 class Candidate(NamedTuple):
-    """What may stand at a mask."""
+    """A token that may be at a mask."""
 
     token: str
-    """What it spells, a blank before it where it begins a word."""
+    """What it spells, with a space before it where it begins a word."""
     id: int
     probability: float
 
@@ -66,7 +62,7 @@ class Filled(NamedTuple):
 
 
 @final
-class MaskFiller(TrainedModel):
+class MaskFiller(TextModel):
     """A masked language model, ready to be asked. Raises UsageError where the model is none.
 
     seqloom.load("runs/bert").fill_masks(["A [MASK] runs."])
@@ -75,14 +71,13 @@ class MaskFiller(TrainedModel):
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data", "decode.n_best"})}
 
     def __init__(self, run: LoadedRun) -> None:
-        self.bert = _masked_model(run)
-        super().__init__(run.folder, run.task, self.bert, run.model_type)
-        self.run, self.tokenizer = run, run.tokenizer
+        super().__init__(run)
+        self.bert, self.tokenizer = _masked_model(run), run.tokenizer
         self.mask = _mask_of(run)
         (self.spelling,) = self.tokenizer.pieces([self.mask])
         """How a text spells the mask."""
 
-    def fill_masks(self, texts: Sequence[str], n_best: int = LIKELIEST) -> list[Filled]:
+    def fill_masks(self, texts: Sequence[str], n_best: int = MOST_LIKELY) -> list[Filled]:
         """The likeliest tokens at each mask of each text."""
         return list(self.fill(texts, n_best))
 
@@ -102,7 +97,7 @@ class MaskFiller(TrainedModel):
         with logged_report() as report:
             filled = self.fill(
                 each_text(path, data),
-                request.decode.get("n_best", LIKELIEST),
+                request.decode.get("n_best", MOST_LIKELY),
                 path=path,
                 skipped=report if data.on_bad_line == "skip" else None,
                 chunk=1 if request.interactive else CHUNK,
@@ -119,7 +114,7 @@ class MaskFiller(TrainedModel):
     def fill(
         self,
         texts: Iterable[str],
-        n_best: int = LIKELIEST,
+        n_best: int = MOST_LIKELY,
         *,
         path: str = "texts",
         skipped: ReadReport | None = None,
@@ -153,7 +148,7 @@ class MaskFiller(TrainedModel):
 
     def _problem(self, text: str, ids: Sequence[int]) -> str | None:
         if text.strip() and self.mask not in ids:
-            return f"a text must hold {self.spelling} where a token is to be found out, but holds none"
+            return f"a text must hold {self.spelling} where a token is to be predicted, but holds none"
         if self.mask in ids and len(ids) > self.bert.context:
             return (
                 f"a text must have at most {self.bert.context} tokens, marks counted, but has {len(ids)};"
@@ -165,16 +160,16 @@ class MaskFiller(TrainedModel):
     def _filled(
         self, texts: Sequence[str], ids: Sequence[Sequence[int]], wanted: Sequence[int], n_best: int
     ) -> list[Filled]:
-        """One for each text; `wanted` are those with masks, the others are not answered."""
+        """One for each text. `wanted` are the indices of those with masks; others are not answered."""
         found: list[list[tuple[Candidate, ...]]] = [[] for _ in texts]
         for batch in batches([len(ids[i]) for i in wanted], device_of(self.bert)):
-            rows = [ids[wanted[at]] for at in batch]
+            rows = [ids[wanted[index]] for index in batch]
             logits, places = self._logits(rows)
             best = logits.double().softmax(dim=-1).topk(min(n_best, logits.shape[-1]), dim=-1)
-            told = zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
-            for row, tokens, probabilities in told:
-                named = zip(self._spelled(tokens), tokens, probabilities, strict=True)
-                found[wanted[batch[row]]].append(tuple(Candidate(*one) for one in named))
+            lists = zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
+            for row, tokens, probabilities in lists:
+                candidates = zip(self._spell(tokens), tokens, probabilities, strict=True)
+                found[wanted[batch[row]]].append(tuple(map(Candidate._make, candidates)))
         return [
             Filled(self._text(text, masks) if masks else "", tuple(masks))
             for text, masks in zip(texts, found, strict=True)
@@ -186,13 +181,13 @@ class MaskFiller(TrainedModel):
         masked = inputs == self.mask
         return self.bert.logits(hidden[masked]), masked.nonzero()[:, 0].tolist()
 
-    def _spelled(self, tokens: Sequence[int]) -> list[str]:
+    def _spell(self, tokens: Sequence[int]) -> list[str]:
         spelled = self.tokenizer.token_bytes
         return [spelled[i].decode("utf-8", "replace") or self.tokenizer.pieces([i])[0] for i in tokens]
 
     def _text(self, text: str, masks: Sequence[Sequence[Candidate]]) -> str:
-        """The text with the best at each mask. A piece that goes on with a word is put to that word, without
-        a blank between."""
+        """The text with the best token at each mask. A token that continues a word follows it without a
+        space."""
         parts = text.split(self.spelling)
         filled = parts[0]
         for candidates, after in zip(masks, parts[1:], strict=True):
@@ -231,23 +226,18 @@ def evaluate_masked(run: LoadedRun, paths: Sequence[str], data: DataConfig) -> d
     room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
     corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
     for some in document_batches(each_document(paths, data, run.tokenizer)):
-        cut = [
-            (at, one.ids[first : first + room].tolist())
-            for at, one in enumerate(some)
-            for first in range(0, len(one.ids), room)
-        ]
+        parts: list[list[int]] = []
+        owners: list[int] = []
+        for index, document in enumerate(some):
+            for first in range(0, len(document.ids), room):
+                parts.append(document.ids[first : first + room].tolist())
+                owners.append(index)
         scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
-        for (at, _), log_probs in zip(
-            cut, pseudo_log_probs(model, [ids for _, ids in cut], special_ids, mask), strict=True
-        ):
-            scores[at].append(log_probs)
-        for document, parts in zip(some, scores, strict=True):
-            corpus.add(
-                TextScore(np.concatenate(parts), None, False),
-                document.ids,
-                words=document.words,
-                size=document.bytes,
-            )
+        for index, log_probs in zip(owners, pseudo_log_probs(model, parts, special_ids, mask), strict=True):
+            scores[index].append(log_probs)
+        for document, log_probs_of_parts in zip(some, scores, strict=True):
+            score = TextScore(np.concatenate(log_probs_of_parts), None, False)
+            corpus.add(score, document.ids, words=document.words, size=document.bytes)
     counts = ("documents", "tokens", "words", "bytes", "unknown_percent")
     return {name if name in counts else f"pseudo_{name}": value for name, value in corpus.metrics().items()}
 
@@ -256,36 +246,30 @@ def evaluate_masked(run: LoadedRun, paths: Sequence[str], data: DataConfig) -> d
 def pseudo_log_probs(
     model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int
 ) -> list[Floats]:
-    """Of each text of ids (without marks) log p of every token, which alone is masked: `(tokens,)` in nats.
-    How far it is is said every few seconds."""
-    found = [np.zeros(len(text)) for text in texts]
-    places = [(at, place) for at, text in enumerate(texts) for place in range(len(text))]
-    frame, done, said = len(special_ids.prefix) + len(special_ids.suffix), 0, time.monotonic()
-    for batch in batches([len(texts[at]) + frame for at, _ in places], device_of(model)):
+    """For each text of ids (without special tokens) log p of every token when it alone is masked: `(tokens,)`
+    in nats. Progress is logged every few seconds."""
+    log_probs = [np.zeros(len(text)) for text in texts]
+    prefix, frame = len(special_ids.prefix), len(special_ids.prefix) + len(special_ids.suffix)
+    # (text, position) of every token: each is a row of its own
+    masked: list[tuple[int, int]] = []
+    for index, text in enumerate(texts):
+        masked += [(index, position) for position in range(len(text))]
+    done, is_due = 0, every_few_seconds()
+    for batch in batches([len(texts[index]) + frame for index, _ in masked], device_of(model)):
+        tokens = [masked[row] for row in batch]
         rows = []
-        for at, place in (places[i] for i in batch):
-            rows.append(encoder_ids(texts[at], special_ids))
-            rows[-1][len(special_ids.prefix) + place] = mask
+        for index, position in tokens:
+            rows.append(encoder_ids(texts[index], special_ids))
+            rows[-1][prefix + position] = mask
         hidden, inputs = encoded(model, rows)
-        here = torch.tensor([len(special_ids.prefix) + places[i][1] for i in batch], device=inputs.device)
-        logits = model.logits(hidden[torch.arange(len(batch), device=inputs.device), here])
-        true = torch.tensor(
-            [texts[at][place] for at, place in (places[i] for i in batch)], device=inputs.device
-        )
-        log_probs = logits.double().log_softmax(dim=-1).gather(-1, true[:, None])[:, 0].tolist()
-        for i, log_prob in zip(batch, log_probs, strict=True):
-            at, place = places[i]
-            found[at][place] = log_prob
+        device = inputs.device
+        columns = torch.tensor([prefix + position for _, position in tokens], device=device)
+        true = torch.tensor([texts[index][position] for index, position in tokens], device=device)
+        logits = model.logits(hidden[torch.arange(len(batch), device=device), columns])
+        scores = logits.double().log_softmax(dim=-1).gather(-1, true[:, None])[:, 0].tolist()
+        for (index, position), score in zip(tokens, scores, strict=True):
+            log_probs[index][position] = score
         done += len(batch)
-        if time.monotonic() - said > EVERY:
-            logger.info(f"{done:,} of {len(places):,} tokens scored")
-            said = time.monotonic()
-    return found
-
-
-def open_mask_filler(folder: Path, device: str) -> MaskFiller:
-    """The model of a run folder or of a Hugging Face directory."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return MaskFiller(run)
+        if is_due():
+            logger.info(f"{done:,} of {len(masked):,} tokens scored")
+    return log_probs

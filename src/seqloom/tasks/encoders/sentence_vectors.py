@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import ClassVar, NamedTuple, final
 
 import numpy as np
@@ -26,9 +25,9 @@ from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs.progress import chunked, each_text, logged_report
-from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
-from seqloom.tasks.model import TrainedModel, single_path
+from seqloom.tasks.model import TextModel, single_path
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ Vectors = NDArray[np.float32]
 
 
 @final
-class SentenceEncoder(TrainedModel):
+class SentenceEncoder(TextModel):
     """An encoder of texts, ready to be asked.
 
     seqloom.load("runs/minilm").vectors(["A dog runs.", "A cat sleeps."])
@@ -53,9 +52,8 @@ class SentenceEncoder(TrainedModel):
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
 
     def __init__(self, run: LoadedRun) -> None:
-        self.encoder, self.tokenizer = encoder_of(run), run.tokenizer
-        super().__init__(run.folder, run.task, self.encoder, run.model_type)
-        self.run = run
+        super().__init__(run)
+        self.encoder, self.tokenizer = bert_of(run), run.tokenizer
         pooling = pooling_of(run.folder)
         if pooling is None:
             logger.info(
@@ -64,7 +62,7 @@ class SentenceEncoder(TrainedModel):
             )
         self.pooling = pooling or Pooling()
         self.longest = min(self.pooling.max_length or self.encoder.context, self.encoder.context)
-        """Tokens of a text at most, marks counted."""
+        """Tokens of a text at most, special ones included."""
         special_ids = self.tokenizer.special_ids
         self.room = self.longest - len(special_ids.prefix) - len(special_ids.suffix)
         if self.room < 0:
@@ -75,19 +73,13 @@ class SentenceEncoder(TrainedModel):
         self.width = self.encoder.config.width * len(self.pooling.modes)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """`(texts, width)`. A blank text has the vector of its marks alone; of a text that is too long only
-        the begin is read."""
-        vectors, cut = self._encode(texts)
-        self._tell(cut)
+        """`(texts, width)`. A blank text has the vector of its special tokens alone; a text that is too long
+        is truncated."""
+        vectors, truncated = self._encode(texts)
+        self._log_truncation(truncated)
         return vectors
 
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The vector of each text, `(texts, width)`."""
-        return self.encode(texts)
-
-    def predict(self, texts: Sequence[str]) -> Vectors:
-        """The vector of each text, `(texts, width)`."""
-        return self.encode(texts)
+    vectors = predict = encode
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The vector of each line of a file."""
@@ -106,34 +98,34 @@ class SentenceEncoder(TrainedModel):
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
-        cut = 0
+        truncated = 0
         try:
             for some in chunked(texts, chunk):
                 vectors, more = self._encode(some)
-                cut += more
+                truncated += more
                 yield from vectors
         finally:
-            self._tell(cut)
+            self._log_truncation(truncated)
 
-    def _tell(self, cut: int) -> None:
-        if cut:
-            logger.info(f"{cut:,} {'text was' if cut == 1 else 'texts were'} cut to {self.longest} tokens")
+    def _log_truncation(self, count: int) -> None:
+        if count:
+            texts = "text was" if count == 1 else "texts were"
+            logger.info(f"{count:,} {texts} cut to {self.longest} tokens")
 
     @torch.inference_mode()
     def _encode(self, texts: Sequence[str]) -> tuple[Vectors, int]:
-        """The vectors, and how many texts were cut."""
+        """The vectors, and how many texts were truncated."""
         vectors = np.zeros((len(texts), self.width), np.float32)
-        stripped = [text.strip() for text in texts]  # as sentence-transformers does
-        ids = self.tokenizer.encode(
-            [text.lower() for text in stripped] if self.pooling.lower_case else stripped
-        )
+        texts = [text.strip() for text in texts]  # as sentence-transformers does
+        if self.pooling.lower_case:
+            texts = [text.lower() for text in texts]
+        ids = self.tokenizer.encode(texts)
         rows = [encoder_ids(one[: self.room], self.tokenizer.special_ids) for one in ids]
-        read = [
-            i for i, row in enumerate(rows) if row
-        ]  # a blank text without marks has nothing to be read: its vector is 0
-        for batch in batches([len(rows[i]) for i in read], device_of(self.encoder)):
-            which = [read[at] for at in batch]
-            vectors[which] = self._pooled([rows[i] for i in which]).float().cpu().numpy()
+        # a blank text without special tokens has nothing to be read: its vector is 0
+        read = [index for index, row in enumerate(rows) if row]
+        for batch in batches([len(rows[index]) for index in read], device_of(self.encoder)):
+            indices = [read[position] for position in batch]
+            vectors[indices] = self._pooled([rows[index] for index in indices]).float().cpu().numpy()
         return vectors, sum(len(one) > self.room for one in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -151,11 +143,14 @@ class SentenceEncoder(TrainedModel):
 
 
 def batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
-    """Which rows of these lengths are read together: those of like length, within a budget of tokens."""
+    """The indices of rows of these lengths that are read together: of similar length, within a budget of
+    tokens."""
     sizes = np.array(lengths, np.int64)
     order = sizes.argsort(kind="stable")
     first = 0
-    for end in batch_ends(sizes[order], np.zeros_like(sizes), BUDGET[device.type]) if len(sizes) else ():
+    if not len(sizes):
+        return
+    for end in batch_ends(sizes[order], np.zeros_like(sizes), BUDGET[device.type]):
         yield order[first:end].tolist()
         first = end
 
@@ -166,7 +161,7 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
     return model(inputs.clamp(min=0), inputs >= 0), inputs
 
 
-def encoder_of(run: LoadedRun) -> Bert:
+def bert_of(run: LoadedRun) -> Bert:
     """Raises UsageError where the model is no encoder of texts."""
     if not isinstance(run.model, Bert):
         raise UsageError(
@@ -204,11 +199,3 @@ def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64
     """`(rows, width)` each -> `(rows,)`; 0 where one is 0."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     return np.asarray((x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1), np.float64)
-
-
-def open_sentence_encoder(folder: Path, device: str) -> SentenceEncoder:
-    """The model of a run folder or of a Hugging Face directory."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return SentenceEncoder(run)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seqloom.protocols import Task
-from seqloom.tasks.encoders.fill_mask import open_mask_filler
-from seqloom.tasks.encoders.sentence_vectors import open_sentence_encoder
+from seqloom.tasks.encoders.fill_mask import MaskFiller
+from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, data
 
 DOCUMENTS = FILES | TABLE | data("text", "document")
@@ -16,7 +19,7 @@ FILL_MASK = Task(
     models=("bert",),
     settings=DOCUMENTS | {"decode.n_best"},
     reading=DOCUMENTS,
-    open=open_mask_filler,
+    open=partial(open_text_model, MaskFiller),
 )
 FEATURE_EXTRACTION = Task(
     name="feature-extraction",
@@ -24,5 +27,5 @@ FEATURE_EXTRACTION = Task(
     models=("bert",),
     settings=PAIRS,
     reading=PAIRS,
-    open=open_sentence_encoder,
+    open=partial(open_text_model, SentenceEncoder),
 )

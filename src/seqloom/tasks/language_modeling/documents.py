@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import nn
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Document(NamedTuple):
-    """A document as ids (without marks), and its size."""
+    """A document as ids (without special tokens), and its size."""
 
     ids: CorpusIds
     words: int
@@ -36,15 +36,15 @@ class Document(NamedTuple):
 def each_piece(
     paths: Sequence[str], data: DataConfig, notices: bool = True
 ) -> Generator[DocumentPiece, None, None]:
-    """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and
-    left out is logged, unless this is a second pass (`notices`)."""
+    """The documents of the named files and folders, in pieces. At the end, or at an error, what was guessed,
+    repaired and left out is logged, unless this is a second pass (not `notices`)."""
     with logged_report(notices) as report:
         files = corpus_files(paths, data, logger.info) if notices else corpus_files(paths, data)
         yield from read_documents(files, data, report)
 
 
 def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer) -> Iterator[Document]:
-    """The documents of what was named as ids, one at a time."""
+    """The documents of the named files and folders as ids, one at a time."""
     ids: list[int] = []
     texts: list[str] = []
     for piece in each_piece(paths, data):
@@ -56,8 +56,8 @@ def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer) 
             ids, texts = [], []
 
 
-def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]:
-    """What tells the files behind what was named from other versions of them."""
+def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, object]]:
+    """The fingerprints of the named files, and of those in named folders."""
     return [fingerprint(path) for path in corpus_files(paths, data)] if paths else []
 
 
@@ -80,9 +80,8 @@ def score_documents(
 ) -> CorpusLikelihood:
     corpus = CorpusLikelihood.empty(special_ids)
     for some in document_batches(documents):
-        for document, score in zip(
-            some, score_texts(model, [one.ids for one in some], special_ids, stride=stride), strict=True
-        ):
+        scores = score_texts(model, [document.ids for document in some], special_ids, stride=stride)
+        for document, score in zip(some, scores, strict=True):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return corpus
 
@@ -100,25 +99,24 @@ def document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield some
 
 
-def stride_of(model: Any, stride: int | None) -> int | None:
-    """How far windows move on: as asked for, or half a window, so that each token of a long text has half a
-    window before it."""
+def stride_of(model: object, stride: int | None) -> int | None:
+    """By how much windows move on: the given stride, or half a window, so that each token of a long text is
+    predicted from at least half a window."""
     context = context_of(model)
     return stride or (None if context is None else max(context // 2, 1))
 
 
-def describe_scoring(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
-    """How log-probabilities come about, in one line."""
-    context, step, special_ids = context_of(model), stride_of(model, stride), tokenizer.special_ids
-    begin = " ".join(tokenizer.pieces(special_ids.bos))
-    end = (
-        "nothing ends a text"
-        if special_ids.eos is None
-        else f"{tokenizer.pieces([special_ids.eos])[0]} at the end is predicted"
-    )
-    text = f"log-probabilities in nats; {begin or 'the first token'} is fed and never predicted, {end}"
+def describe_scoring(model: object, stride: int | None, tokenizer: Tokenizer) -> str:
+    """How log-probabilities are computed, in one line."""
+    context, special_ids = context_of(model), tokenizer.special_ids
+    begin = " ".join(tokenizer.pieces(special_ids.bos)) or "the first token"
+    end = "nothing ends a text"
+    if special_ids.eos is not None:
+        end = f"{tokenizer.pieces([special_ids.eos])[0]} at the end is predicted"
+    text = f"log-probabilities in nats; {begin} is fed and never predicted, {end}"
     if context is None:
         return f"{text}; every token is read with all that stands before it in its text"
+    step = stride_of(model, stride)
     return (
         f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"
     )

@@ -1,11 +1,11 @@
-"""A prompt and how it goes on, with a trained language model."""
+"""Prompts and their continuations by a trained language model."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from torch import Tensor
 
@@ -18,8 +18,8 @@ from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
-from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.tasks.model import no_such_verb
+from seqloom.runs.run_folder import LoadedRun
+from seqloom.tasks.model import no_such_verb, open_text_model
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Progress = Callable[[int], None]
 
 
 class Continuation(NamedTuple):
-    """One text that a model went on with."""
+    """One continuation of a prompt."""
 
     prompt: str
     sample: int
@@ -39,16 +39,16 @@ class Continuation(NamedTuple):
     text: str
     """The new text; prompt + text reads as a whole."""
     tokens: list[int]
-    """The new ids, without the end mark; those of a stop string too."""
+    """The new ids, without `</s>`; those of a stop string too."""
     log_probability: float
-    """Σ log p under the model (before any rule of sampling), in nats, the end mark's too where it has one."""
+    """Σ log p under the model (before any rule of sampling), in nats, that of `</s>` too where it has one."""
     finished: bool
-    """False where the maximum length cut it off."""
+    """False where it reached the maximum length."""
 
 
 @final
 class TextGenerator:
-    """A language model that is ready to go on with texts.
+    """A language model that continues texts.
 
     writer = load_generator("runs/tales")
     writer.generate(["Once upon a time"], strategy="sample", temperature=0.8, n_best=3)
@@ -64,7 +64,7 @@ class TextGenerator:
         if run.task != TASK:
             raise no_such_verb(run.folder, run.task, "generate")
         self.run = run
-        self._noticed = False
+        self._logged = False
         self._context = context_of(run.model)
 
     @packed_weights()
@@ -73,34 +73,33 @@ class TextGenerator:
         prompts: Sequence[str],
         progress: Progress = lambda _: None,
         watch: Callable[[DecodingStep], None] | None = None,
-        **decode: Any,
+        **decode: object,
     ) -> list[list[Continuation]]:
-        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be
-        empty, unless nothing begins a text of this model (GPT): then that raises UsageError.
+        """For each prompt its `n_best` continuations: samples in order, or of a beam the best first. An empty
+        prompt raises UsageError where the model knows no token that begins a text (GPT).
 
-        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch`
-        sees each step.
+        `batch_rows` prompts are read at a time. `progress` gets the number of new tokens of each step,
+        `watch` the step.
         """
         settings = self.run.decode_settings(decode)
         options = generation_options(settings, self.run.tokenizer)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
-        for at in range(0, len(read), settings.batch_rows):
-            found += finish(
-                self._steps(read[at : at + settings.batch_rows], settings, options, watch),
-                lambda new: progress(len(new)),
-            )
-        return [
-            [
-                self._continuation(prompt, ids, number, hypothesis, settings.stop)
-                for number, hypothesis in enumerate(require_hypotheses(hypotheses, options.strategy))
-            ]
-            for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
-        ]
+        for first in range(0, len(read), settings.batch_rows):
+            rows = read[first : first + settings.batch_rows]
+            steps = self._steps(rows, settings, options, watch)
+            found += finish(steps, lambda new: progress(len(new)))
+        outputs = []
+        for prompt, ids, hypotheses in zip(prompts, read, found, strict=True):
+            texts = []
+            for number, hypothesis in enumerate(require_hypotheses(hypotheses, options.strategy)):
+                texts.append(self._continuation(prompt, ids, number, hypothesis, settings.stop))
+            outputs.append(texts)
+        return outputs
 
-    def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
-        """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all
-        at once."""
+    def stream(self, prompt: str, **decode: object) -> Iterator[str]:
+        """The new text of one output, in pieces as they come. A beam of more than one hypothesis gives all at
+        once, as it may still change."""
         settings = self.run.decode_settings(decode | {"n_best": 1})
         options = generation_options(settings, self.run.tokenizer)
         (ids,) = self._read([prompt])
@@ -111,27 +110,25 @@ class TextGenerator:
             hypothesis = require_hypotheses(found, options.strategy)[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
-        made, open_ = 0, ""
+        tokens, pending = 0, ""
         while True:
             try:
                 new = next(steps)
-            except StopIteration as over:
-                require_hypotheses(over.value[0], options.strategy)
+            except StopIteration as end:
+                require_hypotheses(end.value[0], options.strategy)
                 break
             for token in new.tolist():
-                made += 1
-                open_ += pieces.add(token)
-                sure = (
-                    0
-                    if cut_at(open_, settings.stop) != open_
-                    else len(open_) - possible_stop_length(open_, settings.stop)
-                )
-                if sure:
-                    yield open_[:sure]
-                open_ = open_[sure:]
-        if rest := cut_at(open_ + pieces.rest(), settings.stop):
+                tokens += 1
+                pending += pieces.add(token)
+                certain = 0
+                if cut_at(pending, settings.stop) == pending:
+                    certain = len(pending) - possible_stop_length(pending, settings.stop)
+                if certain:
+                    yield pending[:certain]
+                pending = pending[certain:]
+        if rest := cut_at(pending + pieces.rest(), settings.stop):
             yield rest
-        self._notice(len(ids) + made)
+        self._log_long_context(len(ids) + tokens)
 
     def _read(self, prompts: Sequence[str]) -> list[list[int]]:
         return [prompt_ids(self.run.tokenizer, ids) for ids in self.run.tokenizer.encode(prompts)]
@@ -143,59 +140,60 @@ class TextGenerator:
         options: GenerationOptions,
         watch: Callable[[DecodingStep], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
-        model: Any = self.run.model
         return generate_windows(
-            model, prompts, settings.max_length or NEW_TOKENS, options, self._context, watch
+            self.run.model, prompts, settings.max_length or NEW_TOKENS, options, self._context, watch
         )
 
     def _continuation(
-        self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]
+        self, prompt: str, ids: list[int], number: int, hypothesis: Hypothesis, stop: Sequence[str]
     ) -> Continuation:
-        self._notice(len(ids) + len(made.tokens) + made.finished)
-        text = cut_at(text_after(self.run.tokenizer, ids, made.tokens), stop)
-        return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
+        self._log_long_context(len(ids) + len(hypothesis.tokens) + hypothesis.finished)
+        text = cut_at(text_after(self.run.tokenizer, ids, hypothesis.tokens), stop)
+        return Continuation(
+            prompt, number, text, hypothesis.tokens, hypothesis.log_probability, hypothesis.finished
+        )
 
-    def _notice(self, length: int) -> None:
-        """Says, once, that a text of so many tokens did not fit the context; the last of them was not read."""
-        if not self._noticed and self._context is not None and window_start(length - 1, self._context):
+    def _log_long_context(self, length: int) -> None:
+        """Logs, once, that a text of so many tokens did not fit the context; the last of them was not read."""
+        if not self._logged and self._context is not None and window_start(length - 1, self._context):
             logger.info(
                 f"the model looks at {self._context:,} tokens at most: where a text was longer, "
                 f"it went on from the last {max(1, self._context // 2):,}, read afresh"
             )
-            self._noticed = True
+            self._logged = True
 
 
 @final
 class IncrementalText:
-    """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are
-    the whole text."""
+    """Decodes tokens as they come, into pieces of whole characters. The pieces together are the whole text.
+
+    A token is decoded after those of the last whole character, because spaces depend on what comes before."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._before = list(prompt)
-        """Ids whose text ends in a whole character: what comes next is read after these, since words are
-        joined by blanks."""
-        self._open: list[int] = []
+        """Ids whose text ends in a whole character."""
+        self._pending: list[int] = []
         self._given = 0
-        """Characters of the text of `_open` that were given away."""
+        """Characters of the text of `_pending` that were returned."""
 
     def add(self, token: int) -> str:
-        """What is sure now and was not before. What ends in U+FFFD may be half a character, and waits."""
-        self._open.append(token)
-        text = text_after(self._tokenizer, self._before, self._open)
-        sure = text.rstrip("\ufffd")
-        piece, self._given = sure[self._given :], len(sure)
-        if text and sure == text:
-            self._before, self._open, self._given = self._open, [], 0
+        """The characters that this token completes. A U+FFFD at the end may be half a character, and waits."""
+        self._pending.append(token)
+        text = text_after(self._tokenizer, self._before, self._pending)
+        certain = text.rstrip("\ufffd")
+        piece, self._given = certain[self._given :], len(certain)
+        if text and certain == text:
+            self._before, self._pending, self._given = self._pending, [], 0
         return piece
 
     def rest(self) -> str:
         """What never became a whole character."""
-        return text_after(self._tokenizer, self._before, self._open)[self._given :]
+        return text_after(self._tokenizer, self._before, self._pending)[self._given :]
 
 
 def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
+    """What a language model reads of a prompt. Raises UsageError where that is nothing."""
     if read := [*tokenizer.special_ids.bos, *ids]:
         return read
     raise UsageError(
@@ -212,7 +210,4 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
 def load_generator(folder: str | Path, device: str = "auto") -> TextGenerator:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return TextGenerator(run)
+    return open_text_model(TextGenerator, folder, device)

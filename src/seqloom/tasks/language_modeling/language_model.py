@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, final
 
 from seqloom.protocols import NO_REQUEST, Evaluation, Request
-from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.complete import Completer, Completion
 from seqloom.tasks.language_modeling.documents import (
@@ -20,13 +18,13 @@ from seqloom.tasks.language_modeling.documents import (
 )
 from seqloom.tasks.language_modeling.generate import Continuation, TextGenerator
 from seqloom.tasks.language_modeling.score import Scored, Scorer
-from seqloom.tasks.model import TrainedModel
+from seqloom.tasks.model import TextModel
 
 logger = logging.getLogger(__name__)
 
 
 @final
-class LanguageModel(TrainedModel):
+class LanguageModel(TextModel):
     """A trained language model, ready to be asked.
 
     model = seqloom.load("runs/tales")
@@ -36,10 +34,6 @@ class LanguageModel(TrainedModel):
     """
 
     reads: ClassVar = {"evaluate": frozenset({"data", "stride"})}
-
-    def __init__(self, run: LoadedRun) -> None:
-        super().__init__(run.folder, run.task, run.model, run.model_type)
-        self.run = run
 
     @cached_property
     def generator(self) -> TextGenerator:
@@ -53,7 +47,7 @@ class LanguageModel(TrainedModel):
         """For each prompt its `n_best` continuations; see `TextGenerator.generate`."""
         return self.generator.generate(prompts, **decode)
 
-    def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
+    def stream(self, prompt: str, **decode: object) -> Iterator[str]:
         """One continuation, in pieces as they come."""
         return self.generator.stream(prompt, **decode)
 
@@ -70,16 +64,8 @@ class LanguageModel(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
         self.check("evaluate", request)
-        run, stride = self.run, request.stride
-        logger.info(describe_scoring(run.model, stride, run.tokenizer))
-        documents = each_document(paths, data_config(self.folder, request.data), run.tokenizer)
-        step = stride_of(run.model, stride)
-        return Evaluation(evaluate_documents(run.model, documents, step, run.tokenizer.special_ids))
-
-
-def open_language_model(folder: Path, device: str) -> LanguageModel:
-    """The model of a run folder or of a Hugging Face directory."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return LanguageModel(run)
+        model, tokenizer = self.model, self.run.tokenizer
+        logger.info(describe_scoring(model, request.stride, tokenizer))
+        documents = each_document(paths, data_config(self.folder, request.data), tokenizer)
+        stride = stride_of(model, request.stride)
+        return Evaluation(evaluate_documents(model, documents, stride, tokenizer.special_ids))

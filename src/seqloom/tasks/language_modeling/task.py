@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seqloom.protocols import Task
 from seqloom.tasks.language_modeling.check_documents import check_documents
-from seqloom.tasks.language_modeling.language_model import open_language_model
+from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.language_modeling.training_data import prepare_corpus
+from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
 
 READING = FILES | data("text", "document", "delimiter", "header", "quoting")
@@ -16,7 +19,7 @@ TEXT_GENERATION = Task(
     models=("gpt", "recurrent_lm", "ngram"),
     settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | {"train.window"} | DECODE,
     reading=READING,
-    open=open_language_model,
+    open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,
     check=check_documents,
     defaults=lambda content: {"decode": {"strategy": "sample"}},

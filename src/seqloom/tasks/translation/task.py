@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seqloom.protocols import Task
+from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
 from seqloom.tasks.translation.check_pairs import check_pairs
 from seqloom.tasks.translation.training_data import prepare_pairs
-from seqloom.tasks.translation.translator import open_translator
+from seqloom.tasks.translation.translator import Translator
 
 READING = FILES | data("source", "target", "delimiter", "header", "quoting", "text")
 
@@ -16,7 +19,7 @@ TRANSLATION = Task(
     models=("seq2seq", "transformer", "t5"),
     settings=READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE,
     reading=READING,
-    open=open_translator,
+    open=partial(open_text_model, Translator),
     training_data=prepare_pairs,
     check=check_pairs,
     best=("loss", "bleu", "chrf", "exact_match"),

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_text, read_pair_list
-from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.runs.tracing import decode_with_trace
-from seqloom.tasks.model import TrainedModel, single_path
+from seqloom.tasks.model import TextModel, single_path
 from seqloom.tasks.translation.attention import WHOLE_TOKENS, Explanation, attention_of, draw_attention
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
-
-logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Lines that are in memory at one time."""
 
 
 @final
-class Translator(TrainedModel):
+class Translator(TextModel):
     """A trained translation model, ready to be asked.
 
     model = seqloom.load("runs/captions")
@@ -39,23 +34,21 @@ class Translator(TrainedModel):
         "predict": frozenset({"data", "decode", "trace"}),
     }
 
-    def __init__(self, run: LoadedRun) -> None:
-        super().__init__(run.folder, run.task, run.model, run.model_type)
-        self.run = run
-
-    def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
+    def predict(self, texts: Sequence[str], **decode: object) -> list[str]:
         """The best output for each text; keywords change the folder's settings of decoding (beam=1,
         max_length=50, ...)."""
-        return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
+        return [outputs[0].text for outputs in self.n_best(texts, None, **decode | {"n_best": 1})]
 
     def n_best(
-        self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: Any
+        self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: object
     ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step of decoding."""
         settings = self.run.decode_settings(decode)
         return decode_texts(self.run.model, self.run.tokenizer, list(texts), settings, watch)
 
-    def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[DecodedText]]:
+    def stream(
+        self, texts: Iterable[str], chunk: int = CHUNK, **decode: object
+    ) -> Iterator[list[DecodedText]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.
 
         Where `texts` raises a SeqloomError, what came before it is answered first.
@@ -68,27 +61,26 @@ class Translator(TrainedModel):
         """The outputs for each line of a file; a blank or skipped line gives an empty one."""
         self.check("predict", request)
         path = single_path(paths)
-        place = None if request.trace is None else new_file(request.trace)
+        trace = None if request.trace is None else new_file(request.trace)
         texts = each_text(path, data_config(self.folder, request.data))
-        if place is not None:
-            yield from map(
-                _answer, decode_with_trace(place, texts, self.run, request.decode, self._watched(request))
-            )
-            return
-        chunk = 1 if request.interactive else CHUNK
-        yield from map(_answer, self.stream(texts, chunk, **request.decode))
+        if trace is None:
+            chunk = 1 if request.interactive else CHUNK
+            outputs = self.stream(texts, chunk, **request.decode)
+        else:
 
-    def _watched(
-        self, request: Request
-    ) -> Callable[[str, Callable[[DecodingStep], None]], list[DecodedText]]:
-        return lambda text, watch: self.n_best([text], watch, **request.decode)[0]
+            def decode(text: str, watch: Callable[[DecodingStep], None]) -> list[DecodedText]:
+                return self.n_best([text], watch, **request.decode)[0]
+
+            outputs = decode_with_trace(trace, texts, self.run, request.decode, decode)
+        for output in outputs:
+            yield Answer(output[0].text, {"outputs": [text._asdict() for text in output]})
 
     def explain(self, text: str, output: str = "attention.png", request: Request = NO_REQUEST) -> Explanation:
         """Draws where the model attends to in a text while it writes its output, or a given target. Raises
         UsageError where the picture exists already, or the model has no attention."""
         self.check("explain", request)
         picture = new_file(output, PICTURES)
-        settings = self.run.decode_settings(dict(request.decode))
+        settings = self.run.decode_settings(request.decode)
         attention = attention_of(self.run, text, request.target, settings)
         draw_attention(attention, picture, pieces=self.run.tokenizer.kind not in WHOLE_TOKENS)
         return Explanation(attention, picture)
@@ -96,18 +88,6 @@ class Translator(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """BLEU, chrF, exact match and the loss on files of pairs, in the direction of the training."""
         self.check("evaluate", request)
-        settings = self.run.decode_settings(dict(request.decode))
+        settings = self.run.decode_settings(request.decode)
         pairs = read_pair_list(paths, data_config(self.folder, request.data))
         return evaluate_pairs(self.run.model, self.run.tokenizer, pairs, settings)
-
-
-def _answer(outputs: Sequence[DecodedText]) -> Answer:
-    return Answer(outputs[0].text, {"outputs": [output._asdict() for output in outputs]})
-
-
-def open_translator(folder: Path, device: str) -> Translator:
-    """The model of a run folder or of a Hugging Face directory."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return Translator(run)
