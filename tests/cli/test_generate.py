@@ -37,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             decode=DecodeConfig(**{"strategy": "sample"} | decode),
             weights=Path("none"),
         )
-        monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
+        monkeypatch.setattr("seqloom.tasks.model.load_run", lambda *_: bundle)
 
     return opened
 
