@@ -26,6 +26,7 @@ from torch import Tensor
 
 from seqloom.data.batching.pair_batches import pad
 from seqloom.data.encoding.sliding_windows import Window
+from seqloom.data.formats.columns import first_few
 from seqloom.errors import place
 from seqloom.protocols import EncodedBatch, Rows, SpecialIds
 from seqloom.shapes import IGNORE
@@ -232,5 +233,5 @@ class EncodedDataset:
     def describe(self, items: Rows) -> str:
         """Where items come from, for messages."""
         examples = items if self.example_of is None else self.example_of[items]
-        shown = ", ".join(place(*self.origins[int(example)]) for example in examples[:8])
-        return f"the examples {shown}" + ", ..." * (len(examples) > 8)
+        places = [place(*self.origins[int(example)]) for example in examples[:9]]
+        return f"the examples {first_few(places, 8)}"

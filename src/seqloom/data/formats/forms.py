@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record, TableSchema
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.jsonl import read_json_lines
@@ -26,6 +27,11 @@ TABLES = ("tsv", "csv", "jsonl", "parquet", "json")
 def ending(path: str) -> str:
     """How a name ends before `.gz`, in small letters."""
     return os.path.splitext(path.removesuffix(".gz"))[1].lower()
+
+
+def form_or(otherwise: str, path: str, options: DataConfig) -> str:
+    """The form that `data.format` says or the name of the file shows; `otherwise` where neither does."""
+    return FORMS.get(ending(path), otherwise) if options.format == "auto" else options.format
 
 
 def read_rows(file: DataFile, form: str, schema: TableSchema) -> Iterator[Record]:

@@ -196,5 +196,5 @@ class ImagePlan:
 
     def describe(self, rows: Rows) -> str:
         """Where the rows of a batch come from, for messages."""
-        shown = ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8])
-        return f"the images {shown}" + ", ..." * (len(rows) > 8)
+        places = [self.store.place(int(row) % len(self.store)) for row in rows[:9]]
+        return f"the images {first_few(places, 8)}"

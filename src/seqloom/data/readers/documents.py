@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import TEXT
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending, read_rows
+from seqloom.data.formats.forms import FORMS, ending, form_or, read_rows
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import DataError, UsageError, printable
@@ -131,9 +131,7 @@ def read_documents(files: Sequence[str], data: DataConfig, report: ReadReport) -
 
 
 def _pieces(file: DataFile) -> Iterator[DocumentPiece]:
-    form: str = file.options.format
-    if form == "auto":
-        form = FORMS.get(ending(file.path), "text")
+    form = form_or("text", file.path, file.options)
     if form == "text":
         yield from _text_pieces(file)
         return

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import UNIT, Record, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, TABLES, ending, read_rows
+from seqloom.data.formats.forms import TABLES, ending, form_or, read_rows
 from seqloom.data.formats.json_documents import read_json_document
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
@@ -97,7 +97,7 @@ def form_of(path: str, options: DataConfig) -> str:
         )
     if os.path.isdir(path) or path.lower().endswith(".zip"):
         return "folder"
-    return "json" if ending(path) == ".json" else FORMS.get(ending(path), "text")
+    return "json" if ending(path) == ".json" else form_or("text", path, options)
 
 
 def _of_file(file: DataFile, form: str, schema: TableSchema, answers: bool) -> Iterator[Record]:

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending
+from seqloom.data.formats.forms import ending, form_or
 from seqloom.data.formats.json_values import as_list, as_object, as_text, is_number, kind_of
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
@@ -89,9 +89,8 @@ def read_nbest(
 
 
 def _form(path: str, options: DataConfig) -> str:
-    form: str = options.format
-    if form == "auto":
-        form = "jsonl" if path == "-" else FORMS.get(ending(path), "unknown")
+    otherwise = "jsonl" if path == "-" else "unknown"
+    form = form_or(otherwise, path, options)
     if form not in ("jsonl", "tsv", "csv"):
         what = f"data.format is {form}"
         if options.format == "auto":
@@ -349,8 +348,10 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
             cells = [str(one.id), text]
             for key in (*names, *others, *references):
                 value = values.get(key, "")
-                text_value = as_text(value)
-                cells.append(json_line(value) if text_value is None else text_value)
+                cell = as_text(value)
+                if cell is None:
+                    cell = json_line(value)
+                cells.append(cell)
             if any(character in cell for cell in cells for character in "\t\r\n"):
                 raise DataError(
                     "a tab or a line break stands in this list, which a .tsv cannot hold; name an --output"

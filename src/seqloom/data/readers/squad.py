@@ -20,7 +20,7 @@ from typing import final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, TableSchema, folded, full_record, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending
+from seqloom.data.formats.forms import form_or
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, full_text, kind_of
 from seqloom.data.formats.jsonl import json_object, json_objects
@@ -53,7 +53,7 @@ def read_questions(
     file has no question.
     """
     for path in paths:
-        form = options.format if options.format != "auto" else FORMS.get(ending(path), "json")
+        form = form_or("json", path, options)
         if form not in ("json", "jsonl", "csv", "tsv"):
             raise UsageError(
                 f"{place(path)}: questions must be in one of the forms json, jsonl, csv, tsv, but the form is"
@@ -115,7 +115,7 @@ class _RawQuestion:
         return text
 
     def given_answers(self) -> list[object]:
-        answers = as_list([] if self.answers is None else self.answers)
+        answers = [] if self.answers is None else as_list(self.answers)
         if answers is None:
             raise self.error(f"its answers must be a list, but are {kind_of(self.answers)}")
         written = "" if self.impossible is None else str(self.impossible)
