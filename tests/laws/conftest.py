@@ -7,14 +7,13 @@ hide that it is not used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.ensemble import Ensemble, EnsembleConfig
@@ -24,26 +23,15 @@ from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.protocols import State
 from seqloom.run_file import to_plain
+from seqloom.testing.decodable import DecodableLaws
+from seqloom.testing.tensors import draw_parameters
 from seqloom.text.special_tokens import EOS
 
 VOCABULARY = 7
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A model under law."""
-
-    model: Any
-    """An `nn.Module` that is a `Decodable`."""
-    start: Callable[[Tensor], State]
-    """inputs `(rows, source)`, padded anywhere -> the state before the first token. A model without an
-    encoder looks at the number of rows only."""
-    tolerance: float = 1e-10
-    """Counts are kept in float32."""
-
+Subject = DecodableLaws
 
 TINY: dict[str, Any] = {
     "embedding_width": 4,
@@ -118,13 +106,6 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
 
 def seq2seq(options: dict[str, Any]) -> Subject:
     return with_encoder(Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, **options)))
-
-
-def draw_parameters(model: nn.Module) -> None:
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.7, generator=generator)
 
 
 def language_model(model: nn.Module) -> Subject:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch import Tensor
 
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import Sampling
 from seqloom.evaluation.perplexity import score_texts
-from seqloom.shapes import IGNORE
+from seqloom.protocols import NeuralDecodable
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
@@ -96,73 +95,30 @@ def test_a_score_is_the_sum_of_what_the_call_says(lm: Subject) -> None:
 # Documents in a row: <s> begins a document
 
 
-def separates(lm: Subject) -> bool:
-    return getattr(lm.model.config, "documents", "separate") == "separate"
-
-
-def documents() -> tuple[Tensor, list[list[int]]]:
-    """Rows of several documents each, padded on both sides; and the documents."""
-    rows = [[TEXTS[0], TEXTS[1], TEXTS[4]], [TEXTS[3]], [TEXTS[2], TEXTS[2], TEXTS[5]]]
-    packed = [[token for text in row for token in (BOS, *text)] for row in rows]
-    longest = max(map(len, packed)) + 2
-    padded = [[PAD] * (at % 2) + row + [PAD] * (longest - len(row) - at % 2) for at, row in enumerate(packed)]
-    return torch.tensor(padded), [[BOS, *text] for row in rows for text in row]
-
-
 def test_packed_documents_are_separate_documents(lm: Subject) -> None:
-    if not separates(lm):
+    if not lm.separate_documents:
         pytest.skip("joined documents see each other")
-    packed, alone = documents()
-    logits, state = lm.model(packed, None)
-    expected = torch.cat([lm.model(torch.tensor([document]), None)[0][0] for document in alone])
-    torch.testing.assert_close(logits[packed != PAD], expected, rtol=1e-10, atol=1e-12)
-    more = torch.tensor([[3, 6]] * 3)
-    after, _ = lm.model(more, state)  # each row goes on with its last document
-    for row, last in enumerate((2, 3, 6)):
-        whole, _ = lm.model(torch.tensor([[*alone[last], 3, 6]]), None)
-        torch.testing.assert_close(after[row], whole[0, -2:], rtol=1e-10, atol=1e-12)
+    lm.packed_documents_are_separate_documents()
 
 
-def test_a_document_begins_anew_in_a_carried_state(lm: Subject) -> None:
-    if not separates(lm):
+def test_a_document_begins_in_a_carried_state(lm: Subject) -> None:
+    if not lm.separate_documents:
         pytest.skip("joined documents see each other")
-    _, state = lm.model(torch.tensor([[BOS, 3, 5], [BOS, 6, 6]]), None)
-    logits, _ = lm.model(torch.tensor([[BOS, 4, 3], [4, BOS, 5]]), state)
-    torch.testing.assert_close(
-        logits[0], lm.model(torch.tensor([[BOS, 4, 3]]), None)[0][0], rtol=1e-10, atol=1e-12
-    )
-    torch.testing.assert_close(
-        logits[1, 1:], lm.model(torch.tensor([[BOS, 5]]), None)[0][0], rtol=1e-10, atol=1e-12
-    )
-    carried, _ = lm.model(torch.tensor([[BOS, 6, 6, 4]]), None)
-    torch.testing.assert_close(logits[1, 0], carried[0, -1], rtol=1e-10, atol=1e-12)
+    lm.a_document_begins_in_a_carried_state()
 
 
 def test_joined_documents_see_each_other(lm: Subject) -> None:
-    if separates(lm):
+    if lm.separate_documents:
         pytest.skip("separate documents do not")
     one, _ = lm.model(torch.tensor([[BOS, 3, EOS, BOS, 5]]), None)
     other, _ = lm.model(torch.tensor([[BOS, 6, EOS, BOS, 5]]), None)
     assert not torch.allclose(one[0, 3:], other[0, 3:], rtol=1e-3)
 
 
-@torch.enable_grad()
 def test_gradients_of_packed_documents_are_the_sum_over_documents(lm: Subject) -> None:
-    if not separates(lm) or not list(lm.model.parameters()) or not hasattr(lm.model, "output"):
+    if not lm.separate_documents or not isinstance(lm.model, NeuralDecodable):
         pytest.skip("joined, or without gradients")
-    packed, alone = documents()
-
-    def gradients(rows: Sequence[Tensor]) -> list[Tensor]:
-        total = torch.zeros((), dtype=torch.float64)
-        for tokens in rows:
-            hidden, _ = lm.model.read(tokens, None)
-            total = total + lm.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE)).total
-        return list(torch.autograd.grad(total, list(lm.model.parameters()), materialize_grads=True))
-
-    for actual, expected in zip(
-        gradients([packed]), gradients([torch.tensor([one]) for one in alone]), strict=True
-    ):
-        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
+    lm.gradients_of_packed_documents_are_the_sum_over_documents()
 
 
 # Sampling

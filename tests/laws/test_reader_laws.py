@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
 from seqloom.config import HeadConfig
@@ -21,6 +20,8 @@ from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadCon
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
+from seqloom.testing import check_encoder
+from seqloom.testing.tensors import draw_parameters
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -338,6 +339,11 @@ def test_an_empty_text_disturbs_nobody(encoder: str, head: str) -> None:
         torch.testing.assert_close(mine[others], theirs[others], rtol=1e-9, atol=1e-10)
     gradients = torch.autograd.grad(model.loss(batch).total, [*trained(model).values()])
     assert all(bool(each.isfinite().all()) for each in gradients)
+
+
+@pytest.mark.parametrize("name", [name for name, fields in ENCODERS.items() if "characters" not in fields])
+def test_every_encoder_keeps_the_laws_of_encoders(name: str) -> None:
+    check_encoder(made(name, "mean").encoder)
 
 
 def test_every_family_is_under_law() -> None:

@@ -23,6 +23,7 @@ from seqloom.data.batching.pair_batches import translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import Rows
+from seqloom.testing import check_objective
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, joined_world
 from seqloom.training.loop import Trainer
 from seqloom.training.objectives import Translation
@@ -172,6 +173,7 @@ def test_the_loss_is_that_of_all_tokens_together() -> None:
     """Σ loss / Σ tokens of the rows one by one: no mean of means, which would give short rows more weight."""
     trainer = make_trainer("float64", World(), 1)
     rows = batches_of(ROWS)[0]
+    check_objective(trainer.objective, trainer.model, trainer.load(rows, rows))
     alone = [trainer.objective(trainer.model, trainer.load(rows[at : at + 1], rows)) for at in range(ROWS)]
     assert len({int(loss.count) for loss in alone}) > 3
     total, count = trainer.accumulate_gradient(ModelWithLoss(trainer.model, trainer.objective), rows, 1)

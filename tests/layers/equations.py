@@ -6,7 +6,8 @@ Nothing here calls the code under test; only its weights are read, so that autog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
+from seqloom.testing import tensors
 
 ROWS, STEPS, INPUT, WIDTH, PROJECTION = 4, 6, 3, 4, 2
 
@@ -40,20 +42,12 @@ def mask_named(name: str) -> Tensor:
 ANYWHERE = mask_named("anywhere, one row empty")
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+drawn, gradients = tensors.draw, tensors.gradients
+draw_parameters = partial(tensors.draw_parameters, std=0.6)
 
 
 def close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-11) -> None:
-    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
-
-
-def draw_parameters(module: nn.Module, seed: int = 0, std: float = 0.6) -> None:
-    """Every weight, bias and gain: one of 0 or 1 would hide that it is not used."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(std=std, generator=generator)
+    tensors.assert_close(actual, expected, rtol, atol)
 
 
 def layers_of(cell: str, input_width: int = INPUT, **options: Any) -> RecurrentStack:
@@ -339,16 +333,3 @@ def stack_written_out(
             h = gate * h + (1 - gate) * below
         below = h * mask[..., None]
     return below, tuple(torch.stack(parts, dim=1) for parts in zip(*ends, strict=True))
-
-
-def gradients(
-    results: Sequence[Tensor], leaves: Sequence[Tensor], mask: Tensor | None = None
-) -> tuple[Tensor, ...]:
-    """Of a weighted sum of all results (of the first, the outputs, where `mask` is true)."""
-    weights = [drawn(*result.shape, seed=20 + at).to(result.dtype) for at, result in enumerate(results)]
-    if mask is not None:
-        weights[0] = weights[0] * mask[..., None]
-    loss = torch.stack(
-        [(result * weight).sum() for result, weight in zip(results, weights, strict=True)]
-    ).sum()
-    return torch.autograd.grad(loss, list(leaves), allow_unused=True, materialize_grads=True)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
 from seqloom.layers.crf import CRF, forbidden_transitions
 from seqloom.shapes import IGNORE
+from seqloom.testing.tensors import draw_parameters
 
 LABELS = 3
 MASK = torch.tensor(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.laws.conftest import draw_parameters
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,6 +16,7 @@ from seqloom.errors import UsageError
 from seqloom.models.heads import KINDS, MAX_ANSWER_LENGTH, Head, HeadKind, cross_entropy, make_head
 from seqloom.protocols import EncodedBatch
 from seqloom.shapes import IGNORE
+from seqloom.testing.tensors import draw_parameters
 
 WIDTH, LABELS, STEPS = 4, 3, 6
 SETTLED: dict[str, Any] = {"pooling": "mean", "hidden_width": 0, "activation": "tanh", "pair": "joined"}

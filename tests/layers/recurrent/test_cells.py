@@ -24,12 +24,13 @@ from tests.layers.equations import (
     states_of,
     written_out,
 )
-from torch import Tensor
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.cells import CELLS, cell_named, gate_names, hidden_gate_names
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
+from seqloom.testing import check_cell
+from seqloom.testing.cells import gradients_are_finite_differences
 
 
 def test_every_cell_has_its_equations_here() -> None:
@@ -61,22 +62,15 @@ def test_a_layer_and_its_gradients_are_those_of_its_equations(name: str, backwar
 @pytest.mark.parametrize("backward", [False, True], ids=["ahead", "back"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_gradients_are_finite_differences(name: str, backward: bool) -> None:
-    variant, rows, steps = VARIANTS[name], 2, 2
-    layer, mask = variant.layer(), torch.tensor([[True, True], [False, True]])
-    order, names = packed_order(mask, backward), [name for name, _ in layer.named_parameters()]
-    scale, states = variant.scale(layer, rows), CELLS[variant.cell].state_count
-
-    def run(inputs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        state, weights = rest[:states], dict(zip(names, rest[states:], strict=True))
-        outputs, after = torch.func.functional_call(layer, weights, (inputs, order, state, scale))
-        return outputs, *after
-
-    start = (drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(rows)))
-    given = [drawn(rows, steps, variant.input_width), *start, *layer.parameters()]
+    variant = VARIANTS[name]
+    layer = variant.layer()
     whole = name in CELLS and not backward  # the others along a random direction, which costs less
-    assert torch.autograd.gradcheck(
-        run, [part.detach().requires_grad_() for part in given], fast_mode=not whole
-    )
+    gradients_are_finite_differences(layer, variant.input_width, backward, variant.scale(layer, 2), whole)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_cell_passes_the_check_for_cells_from_outside(name: str) -> None:
+    check_cell(type(CELLS[name]))
 
 
 @pytest.mark.parametrize("normalisation", ["none", "layer"])

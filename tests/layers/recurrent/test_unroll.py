@@ -28,18 +28,13 @@ from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
+from seqloom.testing.cells import the_driver_equals_the_plain_loop
 
 
 def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
-    layer, rows = variant.layer(), len(mask)
-    inputs = drawn(*mask.shape, variant.input_width).requires_grad_()
-    state = tuple(drawn(*part.shape, seed=5 + i).requires_grad_() for i, part in enumerate(layer.start(rows)))
-    scale, leaves = variant.scale(layer, rows), [inputs, *state, *layer.parameters()]
-    expected, expected_after = layer.loop(inputs, mask, state, backward, scale)
-    outputs, after = layer(inputs, packed_order(mask, backward), state, scale)
-    close(outputs, expected * mask[..., None])
-    close(after, expected_after)
-    close(gradients((outputs, *after), leaves, mask), gradients((expected, *expected_after), leaves, mask))
+    layer = variant.layer()
+    scale = variant.scale(layer, len(mask))
+    the_driver_equals_the_plain_loop(layer, variant.input_width, mask, backward, scale)
 
 
 @pytest.fixture(params=["compiled where that may be had", "its own loop"])
