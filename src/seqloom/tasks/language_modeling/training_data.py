@@ -207,11 +207,12 @@ def make_plan(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) 
             "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
             f" is {output}"
         )
-    window = train.window or (STREAM_WINDOW if family.carries else context) or STREAM_WINDOW
+    carries = getattr(family, "carries", False)  # a family from a plugin need not say it
+    window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
         raise UsageError(f"train.window must be at most model.context={context}, but is {window}")
     rows = train.batch_rows or max(train.batch_tokens // window, 1)
-    if not family.carries:
+    if not carries:
         return WindowPlan(seed=train.seed, window=window, rows=rows)
     most = max(len(corpus.tokens) // window, 1)
     if rows > most and not issubclass(family, FittedModel):
