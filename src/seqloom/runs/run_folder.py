@@ -171,7 +171,7 @@ def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
 
 
 def build_model(
-    model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()
+    model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
 ) -> tuple[nn.Module, Any]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
     config = model_config(model_type, size, vocabulary_size, fields, labels)
@@ -180,7 +180,7 @@ def build_model(
 
 
 def model_config(
-    model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()
+    model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
 ) -> Any:
     """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
     family has. Raises UsageError that names all that is wrong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast, final
+from typing import ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -51,10 +51,10 @@ def classify(model: nn.Module, batches: Iterable[Labelled], preprocessing: Prepr
 
 
 @torch.no_grad()
-def patch_metrics(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
-    """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch),
-    accuracy, baseline_accuracy (of always telling the commonest colour), patches. There must be at least one
-    batch."""
+def patch_metrics(model: ViT, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
+    """How well a model in evaluation mode predicts the colours of corrupted patches: loss (nats a patch),
+    accuracy, baseline_accuracy (of always predicting the most frequent colour), patches. There must be at
+    least one batch."""
     weight, counts = next(model.parameters()), np.zeros(model.config.outputs, np.int64)
     loss = hits = 0.0
     for batch in batches:
@@ -104,13 +104,13 @@ class ImageClassifier(TrainedModel):
         images."""
         folder = run_folder.resolve_folder(folder)
         opened = run_folder.open_model(folder, device)
-        config: Any = opened.model.config
-        labels = config.labels if isinstance(config, ViTConfig) else ()
-        if opened.content["task"] != run_folder.IMAGES or not labels:
+        model = opened.model
+        is_classifier = opened.content["task"] == run_folder.IMAGES
+        if not is_classifier or not isinstance(model, ViT) or not model.config.labels:
             raise FolderError(
                 f"{printable(str(folder))}: must be a model of {run_folder.IMAGES} with labels, but is none"
             )
-        return cls(folder, opened.model, read_preprocessing(folder, config), labels)
+        return cls(folder, model, read_preprocessing(folder, model.config), model.config.labels)
 
     def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
         """The label of each image in these files."""
@@ -176,7 +176,7 @@ class ImageClassifier(TrainedModel):
         return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
 
 
-def read_preprocessing(folder: Path, config: Any) -> Preprocessing:
+def read_preprocessing(folder: Path, config: ViTConfig) -> Preprocessing:
     """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says
     so, or a damaged one."""
     path = folder / run_folder.PREPROCESSOR

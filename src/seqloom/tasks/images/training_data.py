@@ -1,6 +1,5 @@
-"""Images to what a training reads: a store, a part held out, a plan of batches; with labels for
-classification, without for masked patch prediction. And what a ViT that was trained before gives to one that
-begins with it."""
+"""From images to a training: stores, a part held out, a plan of batches, the weights to start from; with labels
+for classification, without for masked patch prediction."""
 
 from __future__ import annotations
 
@@ -8,9 +7,10 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast, final
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_p
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.evaluation.classification import label_metrics
+from seqloom.files import JsonObject
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
@@ -32,7 +33,7 @@ from seqloom.runs.progress import log_progress, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
 from seqloom.tasks.images.classify import CHUNK, classify, patch_metrics, read_preprocessing
-from seqloom.tasks.training_data import check_same_data
+from seqloom.tasks.training_data import StepTrainingData, check_same_data, record_data
 from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
 
 logger = logging.getLogger(__name__)
@@ -42,19 +43,21 @@ MAY_CHANGE = ("image_size", "dropout", "attention_dropout")
 
 
 class PretrainedViT(NamedTuple):
-    """What a ViT begins with that was trained before."""
+    """The weights that a new ViT starts from."""
 
-    fields: dict[str, Any]
+    fields: Mapping[str, Any]
     """Of its configuration, labels aside."""
     tensors: dict[str, Tensor]
     """Of its weights, by name."""
     new: tuple[str, ...]
-    """Names of the weights that are not among these, and begin as those of a new model do."""
+    """Names of the weights that are not among these, and are random."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Images:
-    """Images turned into what the loop reads, whatever is trained with them."""
+class _Images(StepTrainingData):
+    """Images as the training loop reads them, whatever is trained on them."""
+
+    kind: ClassVar = "images"
 
     run: RunConfig
     plan: ImagePlan
@@ -63,8 +66,8 @@ class _Images:
     """The rows of `validation` that are validated on."""
     config: ViTConfig
     """Of the model, labels aside."""
-    begun: PretrainedViT | None
-    """What the model begins with."""
+    pretrained: PretrainedViT | None
+    """The weights that the model starts from; None for random ones."""
     tokenizer: None = None
 
     @property
@@ -73,12 +76,12 @@ class _Images:
         return self.plan.store.names
 
     def build(self) -> NewModel:
-        """A new model, with the weights that it begins with."""
+        """A new model, with the weights that it starts from."""
         config = dataclasses.replace(self.config, labels=self.labels)
         model = ViT(config)
-        if self.begun is not None:
-            model.load_state_dict({**model.state_dict(), **self.begun.tensors})
-            logger.info(f"new, and to be trained: {', '.join(self.begun.new)}")
+        if self.pretrained is not None:
+            model.load_state_dict({**model.state_dict(), **self.pretrained.tensors})
+            logger.info(f"new, and to be trained: {', '.join(self.pretrained.new)}")
         return NewModel(model, config, "vit")
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
@@ -90,14 +93,9 @@ class _Images:
     def describe(self, rows: Rows) -> str:
         return self.plan.describe(rows)
 
-    def initialise(self, model: nn.Module) -> None:
-        pass
-
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
-        raise UsageError(f"a {model_class.__name__} cannot be made of images")
-
-    def held_in_chunks(self) -> Iterator[Rows]:
-        return (self.held_out[at : at + CHUNK] for at in range(0, len(self.held_out), CHUNK))
+    def held_out_chunks(self) -> Iterator[Rows]:
+        for first in range(0, len(self.held_out), CHUNK):
+            yield self.held_out[first : first + CHUNK]
 
 
 @final
@@ -106,10 +104,8 @@ class PreparedImages(_Images):
     """For classification."""
 
     def about(self) -> str:
-        return (
-            f"{len(self.plan.trained):,} images of {len(self.labels):,} labels ({len(self.held_out):,} for"
-            " validation)"
-        )
+        trained, labels, validation = len(self.plan.trained), len(self.labels), len(self.held_out)
+        return f"{trained:,} images of {labels:,} labels ({validation:,} for validation)"
 
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         return self.plan.load(rows, whole)
@@ -120,7 +116,7 @@ class PreparedImages(_Images):
     def validate(self, model: nn.Module) -> dict[str, float]:
         batches = (
             (self.validation.pixels[rows], np.asarray(self.validation.labels[rows]))
-            for rows in self.held_in_chunks()
+            for rows in self.held_out_chunks()
         )
         return label_metrics(classify(model, batches, self.plan.preprocessing), len(self.labels), "images")
 
@@ -131,10 +127,8 @@ class PreparedPatches(_Images):
     """For masked patch prediction."""
 
     def about(self) -> str:
-        return (
-            f"{len(self.plan.trained):,} images of {self.config.patches:,} patches ({len(self.held_out):,}"
-            " for validation)"
-        )
+        trained, patches, validation = len(self.plan.trained), self.config.patches, len(self.held_out)
+        return f"{trained:,} images of {patches:,} patches ({validation:,} for validation)"
 
     def load(self, rows: Rows, whole: Rows) -> MaskedPatchBatch:
         """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
@@ -150,107 +144,131 @@ class PreparedPatches(_Images):
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """On a corruption that is always the same."""
-        how, size = self.plan.preprocessing, self.config.patch_size
-        chunks = self.held_in_chunks()
+        preprocessing, size = self.plan.preprocessing, self.config.patch_size
+        pixels = self.validation.pixels
         batches = (
-            masked_patches(self.validation.pixels[at], at, np.full_like(at, FIXED), 0, how, size, LEVELS)
-            for at in chunks
+            masked_patches(pixels[rows], rows, np.full_like(rows, FIXED), 0, preprocessing, size, LEVELS)
+            for rows in self.held_out_chunks()
         )
-        return patch_metrics(model, batches)
+        return patch_metrics(cast(ViT, model), batches)
 
 
-def prepare_images(run_config: RunConfig, folder: Path, first: bool) -> PreparedImages:
-    """Reads labelled images, holds a part out of each label, makes the stores."""
-    return PreparedImages(**_read(run_config, folder, first, "labels"))
+T = TypeVar("T", bound=_Images)
 
 
-def prepare_patches(run_config: RunConfig, folder: Path, first: bool) -> PreparedPatches:
-    """Reads images without their labels, holds a part out, makes the stores."""
-    return PreparedPatches(**_read(run_config, folder, first, "patches"))
-
-
-def _read(run_config: RunConfig, folder: Path, first: bool, head: str) -> dict[str, Any]:
-    """The parts of `_Images`, for a model with such a head."""
-    data, train, labelled = run_config.data, run_config.train, head == "labels"
-    config, preprocessing, begun = _read_as(run_config, folder, head)
-    used = image_files(data.train, labelled=labelled)
-    others = image_files(data.validation, labelled=labelled) if data.validation else []
-    prints = [fingerprint(path) for path in [*used, *others]]
-    check_same_data(folder, prints)
-
-    def build(paths: Sequence[str], part: Sequence[str], what: str) -> ImageStore:
-        files_of = [
-            [one["path"], one["sha256"]] for one in prints if one["path"] in set(part)
-        ]  # a label is the name of a folder
-        identity = {"paths": list(paths), "files": files_of} | ({} if labelled else {"labelled": False})
-
-        def pictures() -> Iterator[Picture]:
-            return log_progress(read_pictures(paths, labelled=labelled), "images read")
-
-        store = build_image_store(pictures, preprocessing, identity, cache_folder(Path(paths[0])))
-        for how, number in store.changed.items():
-            logger.info(f"{what}: {number:,} of {len(store):,} images {how}")
-        return store
-
-    store = build(data.train, used, "training")
-    if labelled and len(store.names) < 2:
-        raise UsageError(
-            f"images must have at least two labels, but all have {printable(repr(store.names[0]))}"
-        )
-    if others:
-        validation = build(data.validation, others, "validation")
-        validation = validation.numbered(store.names) if labelled else validation
-        trained, held = np.arange(len(store)), np.arange(len(validation))
-    elif len(store) < 2:
-        raise UsageError(
-            "validation needs images of its own, but there is only one; name more data or --validation files"
-        )
-    else:
-        validation, held = store, stratified_split(np.asarray(store.labels), train.seed)
-        trained = np.setdiff1d(np.arange(len(store)), held)
-        how = ", of each label its share" if labelled else ""
-        logger.info(split_note(len(held), "image", train.seed) + how)
-    if first and not (folder / run_folder.DATA).exists():
-        files.write_json(folder / run_folder.PREPROCESSOR, preprocessing.to_json())
-        files.write_json(
-            folder / run_folder.DATA,
-            {"files": prints, "images": len(trained), "validation_images": len(held)},
-        )
-    rows = train.batch_rows or max(train.batch_tokens // (1 + config.patches), 1)
+def _prepare(kind: type[T], head: str, run_config: RunConfig, folder: Path, first: bool) -> T:
+    setup = read_setup(run_config, folder, head)
+    store, validation, trained, held_out = ImageReader(run_config, setup, folder, first).read()
+    train = run_config.train
     plan = ImagePlan(
         store=store,
-        preprocessing=preprocessing,
+        preprocessing=setup.preprocessing,
         trained=trained,
         seed=train.seed,
-        batch_rows=rows,
+        batch_rows=train.batch_rows or max(train.batch_tokens // (1 + setup.config.patches), 1),
         shift=train.shift,
     )
-    return {
-        "run": run_config,
-        "plan": plan,
-        "validation": validation,
-        "held_out": held,
-        "config": config,
-        "begun": begun,
-    }
+    return kind(
+        run=run_config,
+        plan=plan,
+        validation=validation,
+        held_out=held_out,
+        config=setup.config,
+        pretrained=setup.pretrained,
+    )
 
 
-def _read_as(
-    run_config: RunConfig, folder: Path, head: str
-) -> tuple[ViTConfig, Preprocessing, PretrainedViT | None]:
-    """The configuration of the model, labels aside; how a picture becomes what it reads; and what it begins
-    with (`model.from`), which is not needed where a run is gone on with."""
-    model, kept, begun = run_config.model, None, None
-    fields = model_fields(model)
-    if (folder / run_folder.CONFIG).exists() and (
-        "from" not in model or run_folder.has_weights(folder)
-    ):  # killed before: begins again
-        kept = folder
-        fields = _fields(files.read_json(folder / run_folder.CONFIG)) | fields
+prepare_images = partial(_prepare, PreparedImages, "labels")
+"""Reads labelled images, holds a part out of each label, builds the stores."""
+prepare_patches = partial(_prepare, PreparedPatches, "patches")
+"""Reads images without their labels, holds a part out, builds the stores."""
+
+
+class ViTSetup(NamedTuple):
+    """A model of images before its labels are known."""
+
+    config: ViTConfig
+    """Labels aside."""
+    preprocessing: Preprocessing
+    pretrained: PretrainedViT | None
+
+
+@final
+class ImageReader:
+    """Reads the images of a run into stores, and holds some out for validation."""
+
+    def __init__(self, run_config: RunConfig, setup: ViTSetup, folder: Path, first: bool) -> None:
+        self.data, self.seed = run_config.data, run_config.train.seed
+        self.labelled = setup.config.head == "labels"
+        self.preprocessing, self.folder, self.first = setup.preprocessing, folder, first
+        self.fingerprints: list[dict[str, Any]] = []
+
+    def read(self) -> tuple[ImageStore, ImageStore, Rows, Rows]:
+        """(training store, validation store, rows to train on, rows to validate on)"""
+        data = self.data
+        train_files = image_files(data.train, labelled=self.labelled)
+        other_files = image_files(data.validation, labelled=self.labelled) if data.validation else []
+        self.fingerprints = [fingerprint(path) for path in [*train_files, *other_files]]
+        check_same_data(self.folder, self.fingerprints)
+        store = self._store(data.train, train_files, "training")
+        if self.labelled and len(store.names) < 2:
+            raise UsageError(
+                f"images must have at least two labels, but all have {printable(repr(store.names[0]))}"
+            )
+        if other_files:
+            validation = self._store(data.validation, other_files, "validation")
+            validation = validation.numbered(store.names) if self.labelled else validation
+            trained, held_out = np.arange(len(store)), np.arange(len(validation))
+        else:
+            validation = store
+            trained, held_out = self._split(store)
+        if self.first:
+            if not (self.folder / run_folder.DATA).exists():
+                files.write_json(self.folder / run_folder.PREPROCESSOR, self.preprocessing.to_json())
+            counts = {"images": len(trained), "validation_images": len(held_out)}
+            record_data(self.folder, self.fingerprints, **counts)
+        return store, validation, trained, held_out
+
+    def _store(self, paths: Sequence[str], used: Sequence[str], name: str) -> ImageStore:
+        # the paths count as well as the content: a label is the name of a folder
+        hashes = [[one["path"], one["sha256"]] for one in self.fingerprints if one["path"] in set(used)]
+        identity: dict[str, object] = {"paths": list(paths), "files": hashes}
+        if not self.labelled:
+            identity["labelled"] = False
+
+        def pictures() -> Iterator[Picture]:
+            return log_progress(read_pictures(paths, labelled=self.labelled), "images read")
+
+        store = build_image_store(pictures, self.preprocessing, identity, cache_folder(Path(paths[0])))
+        for change, number in store.changed.items():
+            logger.info(f"{name}: {number:,} of {len(store):,} images {change}")
+        return store
+
+    def _split(self, store: ImageStore) -> tuple[Rows, Rows]:
+        if len(store) < 2:
+            raise UsageError(
+                "validation needs images of its own, but there is only one; name more data or --validation"
+                " files"
+            )
+        held_out = stratified_split(np.asarray(store.labels), self.seed)
+        by_label = ", of each label its share" if self.labelled else ""
+        logger.info(split_note(len(held_out), "image", self.seed) + by_label)
+        return np.setdiff1d(np.arange(len(store)), held_out), held_out
+
+
+def read_setup(run_config: RunConfig, folder: Path, head: str) -> ViTSetup:
+    """The model of a run with such a head, and the weights that it starts from (`model.from`), which a
+    resumed run does not need."""
+    model, source, pretrained = run_config.model, None, None
+    fields: Mapping[str, Any] = model_fields(model)
+    resumed = (folder / run_folder.CONFIG).exists()
+    if resumed and ("from" not in model or run_folder.has_weights(folder)):
+        source = folder
+        fields = {**_encoder_fields(files.read_json_object(folder / run_folder.CONFIG)), **fields}
     elif "from" in model:
-        kept = run_folder.resolve_folder(model["from"])
-        begun = pretrained_vit(kept, fields)
-        fields = begun.fields
+        source = run_folder.resolve_folder(model["from"])
+        pretrained = pretrained_vit(source, fields)
+        fields = pretrained.fields
     config: ViTConfig = run_folder.model_config(model["name"], model["size"], 0, fields)
     if config.head != head:
         raise UsageError(
@@ -260,18 +278,16 @@ def _read_as(
         raise UsageError(
             f"train.shift must be below model.image_size={config.image_size}, but is {run_config.train.shift}"
         )
-    how = (
-        Preprocessing.published(config.image_size, config.channels)
-        if kept is None
-        else read_preprocessing(kept, config)
-    )
-    return config, dataclasses.replace(how, size=config.image_size), begun
+    if source is None:
+        preprocessing = Preprocessing.published(config.image_size, config.channels)
+    else:
+        preprocessing = read_preprocessing(source, config)
+    return ViTSetup(config, dataclasses.replace(preprocessing, size=config.image_size), pretrained)
 
 
-def pretrained_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType({})) -> PretrainedViT:
+def pretrained_vit(folder: str | Path, changes: JsonObject = MappingProxyType({})) -> PretrainedViT:
     """The encoder of the ViT in a run folder or a Hugging Face directory, for a model of labels with these
-    fields changed. The head that it was trained with is left behind, and [mask] (section 3.2: a new head,
-    which begins at 0).
+    fields changed. Its head and [mask] are left out (section 3.2: a new head, which starts at 0).
 
     Raises FolderError where the folder holds no ViT, UsageError for a change that the weights do not allow.
     Positions are interpolated where `image_size` changes.
@@ -281,7 +297,7 @@ def pretrained_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxy
     if not isinstance(model, ViT):
         kind = printable(str(opened.content["model_type"]))
         raise FolderError(f"{printable(str(folder))}: must hold a vit to begin with, but holds a {kind}")
-    fields = _fields(opened.content)
+    fields = _encoder_fields(opened.content)
     for name, value in changes.items():
         if name in fields and name not in MAY_CHANGE and value != fields[name]:
             given = f"model.{name}={printable(str(value))}"
@@ -290,16 +306,15 @@ def pretrained_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxy
                 " it out"
             )
     fields |= changes
-    tensors = {
-        name: tensor.detach()
-        for name, tensor in model.state_dict().items()
-        if name not in ("head.weight", "head.bias", "mask")
-    }
-    tensors["positions"] = model.positions_of(fields["image_size"], fields["image_size"]).detach()
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    for name in ("head.weight", "head.bias", "mask"):
+        tensors.pop(name, None)
+    size = cast(int, fields["image_size"])
+    tensors["positions"] = model.positions_of(size, size).detach()
     return PretrainedViT(fields, tensors, ("head.weight", "head.bias"))
 
 
-def _fields(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a config.json the fields of a ViT but for those of its head."""
+def _encoder_fields(content: JsonObject) -> dict[str, object]:
+    """The fields of a ViT in a config.json, but for those of its head."""
     known = {field.name for field in dataclasses.fields(ViTConfig)} - {"labels", "head"}
     return {name: value for name, value in content.items() if name in known}

@@ -1,4 +1,4 @@
-"""Language models to one run folder that mixes them."""
+"""Makes one run folder of several language models: their mixture."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig
@@ -15,8 +16,10 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.language_modeling.documents import (
+    Document,
     each_document,
     evaluate_documents,
     fingerprints,
@@ -44,60 +47,65 @@ def mix(
         raise UsageError("each member of a mixture must be given once, but one is given twice")
     if weights is not None and tune:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
-    given = parsed_weights(weights, len(folders))
-    members = [language_model(one) for one in folders]
+    numbers = parsed_weights(weights, len(folders))
+    members = [language_model(path) for path in folders]
     first = members[0]
-    special_ids = first.tokenizer.special_ids
-    for one in members[1:]:
-        if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
-            raise UsageError(
-                f"{printable(str(one.folder))}: all members must have the same tokenizer, but this has"
-                f" another than {printable(str(first.folder))}; train both on the same text with the same"
-                " data.tokenizer and data.vocabulary"
-            )
-    if (tokenizer := first.tokenizer).pretrained:
-        raise UsageError(
-            f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported;"
-            " score with each by itself"
-        )
-    config = EnsembleConfig(
-        vocabulary_size=first.tokenizer.vocabulary_size,
-        members=tuple({"model_type": one.model_type, **to_plain(one.model.config)} for one in members),
-    )
-    model = Ensemble(config)
-    for mine, one in zip(model.members, members, strict=True):
-        mine.load_state_dict(one.model.state_dict())
-    model.eval()
+    model = ensemble_of(members)
     metrics: dict[str, float] = {}
     if tune:
         logger.info(f"tuning the weights of {len(folders)} models")
         documents = list(each_document(tune, data, first.tokenizer))
-        parts = []
-        for one in members:
-            scores = score_texts(
-                one.model,
-                [document.ids for document in documents],
-                special_ids,
-                stride=stride_of(one.model, None),
-            )
-            parts.append(torch.cat([torch.from_numpy(score.log_probs) for score in scores]))
-        given = mixture_weights(torch.stack(parts, dim=1))
-    model.weights.copy_(given)
+        numbers = tuned_weights(members, documents)
+    model.weights.copy_(numbers)
     if tune:
-        metrics = evaluate_documents(model, iter(documents), stride_of(model, None), special_ids)
-    named = {str(path): float(weight) for path, weight in zip(folders, given.tolist(), strict=True)}
+        stride = stride_of(model, None)
+        metrics = evaluate_documents(model, iter(documents), stride, first.tokenizer.special_ids)
+    named = {str(path): float(weight) for path, weight in zip(folders, numbers.tolist(), strict=True)}
     run = RunConfig(
         task=first.task,
         output_dir=str(folder),
         model={"name": "ensemble", "size": f"{len(members)} members", "weights": named},
         decode=first.decode,
     )
-    write_finished_run(folder, run, model, tokenizer, fingerprints(tune, data), metrics)
+    write_finished_run(folder, run, model, first.tokenizer, fingerprints(tune, data), metrics)
     return {"output_dir": str(folder), "weights": named, **metrics}
 
 
+def ensemble_of(members: Sequence[LoadedRun]) -> Ensemble:
+    """The members in one model. Raises UsageError where their tokenizers differ, or are not seqloom's."""
+    first, *others = members
+    for member in others:
+        if member.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UsageError(
+                f"{printable(str(member.folder))}: all members must have the same tokenizer, but this has"
+                f" another than {printable(str(first.folder))}; train both on the same text with the same"
+                " data.tokenizer and data.vocabulary"
+            )
+    if first.tokenizer.pretrained:
+        raise UsageError(
+            f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported;"
+            " score with each by itself"
+        )
+    configs = [{"model_type": member.model_type, **to_plain(member.model.config)} for member in members]
+    vocabulary_size = first.tokenizer.vocabulary_size
+    model = Ensemble(EnsembleConfig(vocabulary_size=vocabulary_size, members=tuple(configs)))
+    for copy, member in zip(model.members, members, strict=True):
+        copy.load_state_dict(member.model.state_dict())
+    return model.eval()
+
+
+def tuned_weights(members: Sequence[LoadedRun], documents: Sequence[Document]) -> Tensor:
+    """The weights under which the mixture finds these documents most likely."""
+    texts, special_ids = [document.ids for document in documents], members[0].tokenizer.special_ids
+    columns = []
+    for member in members:
+        scores = score_texts(member.model, texts, special_ids, stride=stride_of(member.model, None))
+        columns.append(torch.cat([torch.from_numpy(score.log_probs) for score in scores]))
+    return mixture_weights(torch.stack(columns, dim=1))
+
+
 def parsed_weights(weights: str | None, count: int) -> torch.Tensor:
-    """`(count,)`, summing to 1; all alike where none are given."""
+    """`(count,)`, summing to 1; equal where none are given."""
     if weights is None:
         return torch.full((count,), 1 / count, dtype=torch.float64)
     try:
