@@ -16,9 +16,9 @@ LONG_FUNCTIONS = 3
 """Functions of more than 60 lines; the goal is 0."""
 FUNCTIONS_OF_MANY_ARGUMENTS = 2
 """Functions of more than 8 arguments; the goal is 0."""
-WIDE_LINES = 36
+WIDE_LINES = 40
 """Lines of more than 110 columns; the goal is 0."""
-DYNAMIC_ATTRIBUTES = 27
+DYNAMIC_ATTRIBUTES = 32
 """Calls of hasattr and getattr; the goal is 15."""
 
 

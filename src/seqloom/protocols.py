@@ -581,7 +581,9 @@ def reorder_in_place(state: State, rows: Tensor) -> State:
         return state.reordered(rows)
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
-    return _map_parts(state, lambda part: reorder_in_place(part, rows))
+    if isinstance(state, tuple):
+        return _same_tuple(state, [reorder_in_place(part, rows) for part in state])
+    return state
 
 
 @lru_cache(maxsize=512)
@@ -622,14 +624,14 @@ def _map_tensors(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """The same state with each of its tensors changed."""
     if isinstance(state, Tensor):
         return change(state)
-    return _map_parts(state, lambda part: _map_tensors(part, change))
-
-
-def _map_parts(state: State, change: Callable[[State], State]) -> State:
     if isinstance(state, tuple):
-        make = getattr(type(state), "_make", tuple)  # a NamedTuple stays what it is
-        return make(change(part) for part in state)
+        return _same_tuple(state, [_map_tensors(part, change) for part in state])
     return state  # Shared, numbers and None belong to no row
+
+
+def _same_tuple(state: tuple[State, ...], parts: list[State]) -> State:
+    """A tuple of the same type with other parts: a NamedTuple stays what it is."""
+    return getattr(type(state), "_make", tuple)(parts)
 
 
 def device_of(model: Decodable) -> torch.device:

@@ -87,9 +87,9 @@ def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) 
     banned, never = as_list(generation.get("bad_words_ids")), [[i] for i in special_ids.forbidden]
     if banned is not None and all(ids in never for ids in banned):
         names = [name for name in names if name != "bad_words_ids"]
-    beams = generation.get("num_beams")
-    if generation.get("early_stopping") is True and isinstance(beams, int) and beams > 1:
-        names.append("early_stopping")
+    match generation:
+        case {"early_stopping": True, "num_beams": int(beams)} if beams > 1:
+            names.append("early_stopping")
     forced = generation.get("forced_eos_token_id")
     if forced is not None and not (encodes and forced in (special_ids.eos, [special_ids.eos])):
         names.append("forced_eos_token_id")

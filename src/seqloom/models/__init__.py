@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError
+from seqloom.models.sizes import Fields
 from seqloom.plugins import is_known, register
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Family(NamedTuple):
 
     config: type
     model: type[nn.Module]
-    sizes: dict[str, dict[str, Any]]
+    sizes: dict[str, Fields]
     about: dict[str, str]
     tasks: tuple[str, ...]
 
@@ -59,7 +60,7 @@ def register_model(
     name: str,
     config_class: type,
     model_class: type[nn.Module],
-    sizes: Mapping[str, Mapping[str, Any]],
+    sizes: Mapping[str, Mapping[str, object]],
     about: Mapping[str, str] | None = None,
     *,
     tasks: Sequence[str] = ("text-generation",),
@@ -87,7 +88,7 @@ def family_name(model_type: str) -> str:
     return FORMER_NAMES.get(model_type, model_type)
 
 
-def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, object]]]:
+def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
     """(configuration class, model class, named sizes) of a family. Raises UsageError for an unknown one."""
     name = family_name(model_type)
     if name not in MODELS and is_known(name, _registered):
