@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TypedDict, Unpack, final
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
-from seqloom.protocols import FittedModel, Objective, Rows, State, TrainingData
+from seqloom.protocols import Batch, FittedModel, HiddenReader, Objective, Rows, State, TrainingData
 from seqloom.registry import task_to_train
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
@@ -56,6 +56,7 @@ from seqloom.training.checkpoints import (
 )
 from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Progress, Trainer
+from seqloom.training.metrics_log import Metrics
 from seqloom.training.objectives import chosen_objective
 from seqloom.training.optimisation import make_optimizer
 from seqloom.training.stream_states import stream_states_of
@@ -80,146 +81,226 @@ class TrainResult:
     """Whether this is the first of the workers, which speaks for all."""
 
 
+class TrainOptions(TypedDict, total=False):
+    """The keywords of `train` that configure a new run."""
+
+    output_dir: str | Path | None
+    """The new run folder."""
+    model: str | None
+    """NAME or NAME:SIZE."""
+    validation: Sequence[str]
+    """Validation files."""
+    settings: Sequence[str]
+    """`key=value`, as after `--set`."""
+    config: str | None
+    """A run file, whose values all others change."""
+    start: str | Path | None
+    """A folder, or a name of the hub, whose weights and tokenizer the model starts from."""
+
+
 def train(
     task: str | None = None,
     data: Sequence[str] = (),
     *,
-    output_dir: str | Path | None = None,
-    model: str | None = None,
-    validation: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    config: str | None = None,
     resume: str | Path | None = None,
-    start: str | Path | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    **options: Unpack[TrainOptions],
 ) -> TrainResult:
-    """Trains a model into a new run folder, or goes on with one that was stopped (`resume`).
+    """Trains a model into a new run folder, or continues a run that was stopped (`resume`).
 
-    `start` is a folder, or a name of the hub, whose weights and tokenizer the model begins with. `settings`
-    are `key=value` as after `--set`; `config` is a run file whose values they change. Raises UsageError,
-    DataError, FolderError and TrainingError, each with one line for the user.
+    `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainOptions`. Raises
+    UsageError, DataError, FolderError and TrainingError, each with one line for the user.
     """
-    if resume is not None:
-        if task or data or output_dir or model or validation or settings or config or start:
-            raise UsageError(
-                "--resume goes on with a run as it was configured and takes nothing else; for a changed run,"
-                " train a new one"
-            )
+    arguments: TrainOptions = {
+        "output_dir": None,
+        "model": None,
+        "validation": (),
+        "settings": (),
+        "config": None,
+        **options,
+    }
+    if resume is None:
+        run_config = resolve(task, data, **arguments)
+        folder = Path(run_config.output_dir)
+    elif task or data or any(arguments.values()):
+        raise UsageError(
+            "--resume goes on with a run as it was configured and takes nothing else; for a changed run,"
+            " train a new one"
+        )
+    else:
         folder = Path(resume)
         run_config = read_resumed(folder)
-    else:
-        run_config = resolve(task, data, output_dir, model, validation, settings, config, start)
-        folder = Path(run_config.output_dir)
     with joined_world() as world:
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
-        taken = (
-            "name another --output-dir, or go on with that run: seqloom train --resume"
-            f" {printable(str(folder))}"
-        )
-        if resume is None and world.first:
-            files.new_folder(folder, "a new run", taken)
+        is_new = resume is None and world.first
+        if is_new:
+            check_new_folder(folder)
         world.barrier()
         with training_lock(folder, world):
-            if resume is None and world.first:
-                files.new_folder(
-                    folder, "a new run", taken
-                )  # again: another process may have held the lock before
+            if is_new:
+                check_new_folder(folder)  # again: another process may have held the lock before
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
             world.barrier()
-            done = finished_result(folder, world)
+            if (result := finished_result(folder, world)) is not None:
+                return result
             try:
-                return done or _train(
-                    read_resumed(folder), folder, world, progress if world.first else lambda _: None
-                )
+                return _train(read_resumed(folder), folder, world, progress)
             except (DataError, UsageError):
-                if resume is None and world.first and not run_folder.has_weights(folder):
+                if is_new and not run_folder.has_weights(folder):
                     remove_run_files(folder)
                 raise
 
 
+def check_new_folder(folder: Path) -> None:
+    resume = f"seqloom train --resume {printable(str(folder))}"
+    files.new_folder(folder, "a new run", f"name another --output-dir, or go on with that run: {resume}")
+
+
 def remove_run_files(folder: Path) -> None:
-    """Removes what a run wrote that failed before it had a model, so that the mended command can be given
+    """Removes what a run wrote that failed before it had weights, so that the corrected command can be given
     again."""
-    of_model = (
+    names = (
         *tokenizer_file_names(folder),
         run_folder.CONFIG,
         TOKENIZER_CONFIG,
         run_folder.GENERATION,
         metrics_log.METRICS,
-    )
-    for name in (
-        *of_model,
         run_folder.TOKENIZER,
         run_folder.PREPROCESSOR,
         run_folder.DATA,
         STANDARD_INPUT,
-        run_folder.RUN,
-    ):  # last what makes it a run
+        run_folder.RUN,  # last, as it makes the folder a run
+    )
+    for name in names:
         (folder / name).unlink(missing_ok=True)
 
 
 def _train(
     run_config: RunConfig, folder: Path, world: World, progress: Callable[[Progress], None]
 ) -> TrainResult:
-    training_data = task_to_train(run_config.task).training_data
-    assert training_data is not None
-    material = prepare_data(training_data, run_config, folder, world)
-    name, size = run_config.model["name"], run_config.model["size"]
-    tokenizer, fields = material.tokenizer, model_fields(run_config.model)
-    vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
-    if issubclass(model_family(name)[1], FittedModel):
+    prepare = task_to_train(run_config.task).training_data
+    assert prepare is not None
+    data = prepare_data(prepare, run_config, folder, world)
+    if issubclass(model_family(run_config.model["name"])[1], FittedModel):
         with world.together():
             if world.first:
-                fit_model(
-                    run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material
-                )
+                fit_model(run_config, folder, data)
         world.barrier()
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)))
+    training = start_training(run_config, folder, world, data)
+    log_start(training)
+    with stop_signals() as interrupted:
+        training.trainer(progress if world.first else lambda _: None, interrupted).run(training.state)
+    return finish(run_config, folder, world, training.state)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A model in training, and what the loop needs of its run."""
+
+    run_config: RunConfig
+    folder: Path
+    world: World
+    data: TrainingData
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    state: TrainerState
+
+    def trainer(self, progress: Callable[[Progress], None], interrupted: Callable[[], int]) -> Trainer:
+        config = self.run_config.train
+        return Trainer(
+            model=self.model,
+            objective=chosen_objective(config.objective, self.objective),
+            optimizer=self.optimizer,
+            config=config,
+            batches=self.data.batches,
+            load=self.load,
+            describe=self.data.describe,
+            validate=lambda: self.data.validate(self.model),
+            save=self.save,
+            log=self.log(),
+            progress=progress,
+            interrupted=interrupted,
+            evaluate_every=config.evaluate_every or max(self.state.total_steps // 20, 1),
+            world=self.world,
+        )
+
+    def load(self, rows: Rows, whole: Rows) -> Batch:
+        batch, device = self.data.load(rows, whole), next(self.model.parameters()).device
+        return type(batch)(*(part.to(device) for part in batch))
+
+    def save(self, state: TrainerState) -> None:
+        stream_states = stream_states_of(self.objective)
+        # all workers take part in gathering the states
+        tensors = [] if stream_states is None else stream_states.tensors(self.world)
+        if self.world.first:
+            save_checkpoint(self.folder, self.model, self.optimizer, state, tensors)
+            steps = {state.step, state.step if state.best_step is None else state.best_step}
+            prune_checkpoints(self.folder, steps)
+        self.world.barrier()
+
+    def log(self) -> Callable[[Metrics], None]:
+        """A function that takes a record of metrics.jsonl."""
+        has_board = self.run_config.train.tensorboard and self.world.first
+        board = open_board(self.folder, self.state.step) if has_board else None
+
+        def write(record: Metrics) -> None:
+            if self.world.first:
+                metrics_log.append(self.folder, record)
+            if board is not None:
+                board(record)
+
+        return write
+
+
+def start_training(run_config: RunConfig, folder: Path, world: World, data: TrainingData) -> Training:
+    """A new model on its device, or the model, the optimizer and the state of the newest checkpoint."""
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    new = material.build()
-    model = new.model
+    model, model_config, model_type, origin = data.build()
     with world.together():
         if fresh and world.first:
             run_folder.write_model_files(
-                folder,
-                run_config.task,
-                new.model_type,
-                new.config,
-                material.tokenizer,
-                run_config.decode,
-                new.origin,
+                folder, run_config.task, model_type, model_config, data.tokenizer, run_config.decode, origin
             )
-    model.to(
-        run_folder.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32
-    )
-    objective = material.objective()
+    dtype = torch.float64 if config.dtype == "float64" else torch.float32
+    model.to(run_folder.choose_device(config.device), dtype)
+    objective = data.objective()
     optimizer = make_optimizer(model, config)
-    material.initialise(model)
+    data.initialise(model)
     with world.together():
         state = restore_checkpoint(folder, world, model, optimizer, objective)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
-    state.total_steps = state.total_steps or total_steps(config, material)
-    sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (
-        f", vocabulary {vocabulary:,}" if vocabulary else ""
+    state.total_steps = state.total_steps or total_steps(config, data)
+    return Training(
+        run_config=run_config,
+        folder=folder,
+        world=world,
+        data=data,
+        model=model,
+        objective=objective,
+        optimizer=optimizer,
+        state=state,
     )
-    logger.info(
-        f"training {describe_model(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps"
-    )
-    if missing() and runs_compiled_loops(model):
+
+
+def log_start(training: Training) -> None:
+    data, steps = training.data, training.state.total_steps
+    sizes = f"{sum(parameter.numel() for parameter in training.model.parameters()):,} parameters"
+    if data.tokenizer is not None:
+        sizes += f", vocabulary {data.tokenizer.vocabulary_size:,}"
+    model = describe_model(training.run_config)
+    logger.info(f"training {model} ({sizes}) on {data.about()} for {steps:,} steps")
+    if missing() and runs_compiled_loops(training.model):
         logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
             " makes them (with a C++ compiler)"
         )
-    with stop_signals() as interrupted:
-        trainer = make_trainer(
-            run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted
-        )
-        trainer.run(state)
-    return finish(run_config, folder, world, state)
 
 
 def describe_model(run_config: RunConfig) -> str:
@@ -229,17 +310,19 @@ def describe_model(run_config: RunConfig) -> str:
     return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
 
 
-def fit_model(run_config: RunConfig, folder: Path, config: Any, material: TrainingData) -> None:
+def fit_model(run_config: RunConfig, folder: Path, data: TrainingData) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
-    name = run_config.model["name"]
-    logger.info(f"fitting {name}:{run_config.model['size']} on {material.about()}")
-    model: nn.Module = material.fit(model_family(name)[1], config)
+    name, size = run_config.model["name"], run_config.model["size"]
+    vocabulary_size = 0 if data.tokenizer is None else data.tokenizer.vocabulary_size
+    config = run_folder.model_config(name, size, vocabulary_size, model_fields(run_config.model))
+    logger.info(f"fitting {name}:{size} on {data.about()}")
+    model = data.fit(model_family(name)[1], config)
     model.eval()
     run_folder.write_model_files(
-        folder, run_config.task, name, model.config, material.tokenizer, run_config.decode
+        folder, run_config.task, name, model.config, data.tokenizer, run_config.decode
     )
     with torch.no_grad():
-        metrics = material.validate(model)
+        metrics = data.validate(model)
     state = TrainerState(
         step=1,
         total_steps=1,
@@ -250,63 +333,9 @@ def fit_model(run_config: RunConfig, folder: Path, config: Any, material: Traini
     )
     state.settings = fixed_settings(run_config)
     metrics_log.cut(folder, 0)  # of a fit that was killed
-    metrics_log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+    record = {f"validation_{name}": value for name, value in metrics.items()}
+    metrics_log.append(folder, {"step": 1, **record})
     save_checkpoint(folder, model, None, state)
-
-
-def make_trainer(
-    run_config: RunConfig,
-    folder: Path,
-    world: World,
-    material: TrainingData,
-    objective: Objective,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    state: TrainerState,
-    progress: Callable[[Progress], None],
-    interrupted: Callable[[], int],
-) -> Trainer:
-    """Everything that the loop needs, as functions of this run."""
-    config = run_config.train
-    device = next(model.parameters()).device
-    stream_states = stream_states_of(objective)
-    board = open_board(folder, state.step) if config.tensorboard and world.first else None
-
-    def load(rows: Rows, whole: Rows) -> Any:
-        batch = material.load(rows, whole)
-        return type(batch)(*(part.to(device) for part in batch))
-
-    def save(state: TrainerState) -> None:
-        tensors = [] if stream_states is None else stream_states.tensors(world)
-        if world.first:
-            save_checkpoint(folder, model, optimizer, state, tensors)
-            prune_checkpoints(
-                folder, {state.step} | ({state.best_step} if state.best_step is not None else set())
-            )
-        world.barrier()
-
-    def report(record: dict[str, Any]) -> None:
-        if world.first:
-            metrics_log.append(folder, record)
-        if board is not None:
-            board(record)
-
-    return Trainer(
-        model=model,
-        objective=chosen_objective(config.objective, objective),
-        optimizer=optimizer,
-        config=config,
-        batches=material.batches,
-        load=load,
-        describe=material.describe,
-        validate=lambda: material.validate(model),
-        save=save,
-        log=report,
-        progress=progress,
-        interrupted=interrupted,
-        evaluate_every=config.evaluate_every or max(state.total_steps // 20, 1),
-        world=world,
-    )
 
 
 def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState) -> TrainResult:
@@ -365,13 +394,13 @@ def restore_checkpoint(
     load_model_tensors(model, newest / WEIGHTS)
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
     if (stream_states := stream_states_of(objective)) is not None:
-        stream_states.load(first_state(model), read_stream_states(newest))
+        assert isinstance(model, HiddenReader)
+        device = next(model.parameters()).device
+        stream_states.load(first_state(model, device), read_stream_states(newest))
     state = read_state(newest)
     logger.info(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
-    for before, now in (
-        (f"{state.threads} threads", f"{threads} threads"),
-        (state.kernels or kernels, kernels),
-    ):
+    changes = ((f"{state.threads} threads", f"{threads} threads"), (state.kernels or kernels, kernels))
+    for before, now in changes:
         if before != now:
             logger.info(
                 f"this run began with {before} and goes on with {now}: the same order of data, but not the"
@@ -384,23 +413,19 @@ def restore_checkpoint(
 def describe_kernels(model: nn.Module) -> str:
     """What the last bits of a training depend on, besides the number of threads."""
     device = next(model.parameters()).device
-    processor = (
-        torch.backends.cpu.get_cpu_capability()
-        if device.type == "cpu"
-        else torch.cuda.get_device_name(device)
-    )
-    loops = (
-        f", {'compiled' if library() is not None else 'no compiled'} loops"
-        if runs_compiled_loops(model)
-        else ""
-    )
+    if device.type == "cpu":
+        processor = torch.backends.cpu.get_cpu_capability()
+    else:
+        processor = torch.cuda.get_device_name(device)
+    loops = ""
+    if runs_compiled_loops(model):
+        loops = ", no compiled loops" if library() is None else ", compiled loops"
     return f"torch {torch.__version__} on {processor}{loops}"
 
 
 @torch.no_grad()
-def first_state(model: Any) -> State:
+def first_state(model: HiddenReader, device: torch.device) -> State:
     """Any state of a language model, which shows what its states are made of."""
-    device = next(model.parameters()).device
     return model.read(torch.tensor([[BOS]], device=device), None)[1]
 
 
@@ -415,9 +440,8 @@ def stop_signals() -> Iterator[Callable[[], int]]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         asked.append(number)
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # a notice that cannot be written now must not keep us from saving
+        # a notice that cannot be written now must not keep us from saving
+        with contextlib.suppress(OSError, RuntimeError):
             logger.info(
                 f"{signal.Signals(number).name}: saving and stopping after this step (once more to stop at"
                 " once)"
@@ -432,9 +456,8 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for last in (
-            asked
-        ):  # who asked in the last step, when nobody looked any more, asked whoever began this training
+        # a signal in the last step, which nobody looked for any more, is for the caller of this training
+        for last in asked:
             outer = before[signal.Signals(last)]
             if callable(outer) and outer is not signal.default_int_handler:
                 outer(last, None)
