@@ -105,7 +105,7 @@ def test_help_fills_the_lines_of_a_paragraph(command: Any, monkeypatch: pytest.M
     assert "measured on the validation data." in next(line for line in shown.splitlines() if "--test" in line)
 
 
-def test_what_has_its_place_is_no_option(command: Any) -> None:
+def test_positional_arguments_are_no_options(command: Any) -> None:
     for verb, name in (
         ("train", "task"),
         ("check", "task"),
@@ -113,9 +113,9 @@ def test_what_has_its_place_is_no_option(command: Any) -> None:
         ("explain", "text"),
         ("models", "name"),
     ):
-        told = command(verb, "--help").out
-        assert name.upper() in told
-        assert f"--{name}" not in told
+        shown = command(verb, "--help").out
+        assert name.upper() in shown
+        assert f"--{name}" not in shown
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_debug_shows_the_traceback_of_an_error(words: list[str], code: int, last
     assert last in debugged.stderr.splitlines()[-1]
 
 
-def test_an_error_that_nobody_foresaw_is_one_line_too(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_one_line_too(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise RuntimeError("two\nlines")
 
@@ -281,7 +281,7 @@ def test_one_document_of_validation_whose_interval_has_no_end(command: Any, tmp_
 
 
 @pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("max_steps", 0)])
-def test_a_demo_that_is_stopped_says_how_to_go_on(
+def test_a_demo_that_is_stopped_says_how_to_continue(
     reason: str, code: int, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = DemoResult({"output_dir": "a b/model"}, [("1 May", "2000-05-01", "yes")], reason)
@@ -409,7 +409,7 @@ def test_settings_of_the_model_cannot_be_changed_any_more(command: Any, trained:
     )
 
 
-def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
+def test_a_program_that_stops_reading_is_no_error(trained: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     ran = subprocess.run(
@@ -541,10 +541,10 @@ def test_models_lists_every_key_of_a_family(command: Any) -> None:
 
 def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path) -> None:
     ran = command("explain", trained, "a b c d", "--target", "a b", "--output", tmp_path / "a.svg", "--json")
-    told = ran.json
-    assert told["source"] == ["a", "b", "c", "d", "</s>"]
-    assert told["target"] == ["a", "b", "</s>"]
-    assert [sum(row) for row in told["weights"]] == pytest.approx([1.0] * 3)
+    explanation = ran.json
+    assert explanation["source"] == ["a", "b", "c", "d", "</s>"]
+    assert explanation["target"] == ["a", "b", "</s>"]
+    assert [sum(row) for row in explanation["weights"]] == pytest.approx([1.0] * 3)
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
     assert "must be a new file" in one_line(
         command("explain", trained, "a b c", "--output", tmp_path / "a.svg"), 2

@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     The exit code is 0 after success, 1 after a failure, 2 after a wrong command line or wrong data, 130 and
     143 after Ctrl-C and SIGTERM.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
     words, plugins = _split_plugins([word for word in words if word != "--debug"])
     try:

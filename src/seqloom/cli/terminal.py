@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts.help import DefaultFormatter, InlineText
 
@@ -44,8 +44,10 @@ def notices_on_standard_error() -> Iterator[None]:
     notices."""
     package = logging.getLogger("seqloom")
     handler, level = Notices(), package.level
+    of_first_worker = os.environ.get("RANK", "0") == "0"
+    level_here = logging.INFO if of_first_worker else logging.WARNING
     package.addHandler(handler)
-    package.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+    package.setLevel(level_here)
     try:
         yield
     finally:
@@ -119,8 +121,9 @@ def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]
     )
     for column, name in enumerate(header):
         cells = [row[column] for row in rows]
-        numbers = bool(rows) and all(cell[:1].isdigit() and cell.isascii() for cell in cells)
-        table.add_column(Text(printable(name)), overflow="fold", justify="right" if numbers else "left")
+        are_numbers = bool(rows) and all(cell[:1].isdigit() and cell.isascii() for cell in cells)
+        justify: Literal["left", "right"] = "right" if are_numbers else "left"
+        table.add_column(Text(printable(name)), overflow="fold", justify=justify)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(file=sys.stdout, highlight=False)

@@ -90,18 +90,19 @@ def _explain_gradient_flow(
         )
     from seqloom.workflows.analysis.gradient_flow import LEGEND, explain_gradient_flow
 
+    rows = 64 if options.rows is None else options.rows
     report = explain_gradient_flow(
         [folder, *options.beside],
         data,
         given.data,
-        rows=64 if options.rows is None else options.rows,
+        rows=rows,
         output=options.output or "gradient-flow.png",
     )
     if json:
         put_json(report.summary())
         return
-    for title, header, rows in report.tables():
-        put_table(title, rows, header)
+    for title, header, lines in report.tables():
+        put_table(title, lines, header)
         put("")
     put(LEGEND)
     put(f"gradient flow on {report.rows:,} rows: {report.picture}")

@@ -43,7 +43,8 @@ def generate(
     """
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
-    given = read_settings(settings, ("decode",) if file is None else ("data", "decode"))
+    sections = ("decode",) if file is None else ("data", "decode")
+    given = read_settings(settings, sections)
     from seqloom.runs.output_files import new_file
     from seqloom.runs.progress import each_text
     from seqloom.runs.tracing import decode_with_trace
@@ -119,7 +120,9 @@ class _Output:
 def _batches(prompts: Iterable[str], size: int) -> Iterator[list[str]]:
     """`size` prompts at a time. If that is more than one, all are read first: an error in their file comes
     before the work."""
-    remaining = iter(prompts if size == 1 else list(prompts))
+    if size > 1:
+        prompts = list(prompts)
+    remaining = iter(prompts)
     while batch := list(islice(remaining, size)):
         yield batch
 

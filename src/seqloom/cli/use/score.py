@@ -79,7 +79,8 @@ def score(
         raise UsageError("--by and --beside belong to --pairs; leave them out, or add it")
     if len(file) > 1 or (file and options.text):
         raise UsageError("score takes one FILE, or --text; to score several files, run it for each")
-    scores = _scores(folder, file[0] if file else "-", options, given.config)
+    path = file[0] if file else "-"
+    scores = _scores(folder, path, options, given.config)
     if json:
         for scored in scores:
             put_json(scored.summary())
@@ -120,14 +121,16 @@ def _put_alternatives(scores: Sequence[Scored]) -> None:
     """The most likely text first, with the odds of the others against it."""
     best, *others = sorted(scores, key=lambda scored: -scored.log_probability)
     any_unknown = any(scored.unknown for scored in scores)
+    header = ["text", "log p", "without end", "tokens", "odds"]
+    if any_unknown:
+        header.append("unknown")
     rows: list[tuple[str, ...]] = []
     for scored in (best, *others):
         odds = "" if scored is best else f"1 : {_odds(best.log_probability - scored.log_probability)}"
         log_probs = f"{scored.log_probability:.3f}", f"{scored.log_probability_without_end:.3f}"
-        row = (scored.text, *log_probs, str(scored.tokens), odds)
-        rows.append((*row, str(scored.unknown)) if any_unknown else row)
-    header = ("text", "log p", "without end", "tokens", "odds")
-    put_table("Likeliest first", rows, (*header, "unknown") if any_unknown else header)
+        cells = scored.text, *log_probs, str(scored.tokens), odds, str(scored.unknown)
+        rows.append(cells[: len(header)])
+    put_table("Likeliest first", rows, header)
 
 
 def _odds(nats: float) -> str:
