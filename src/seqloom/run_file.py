@@ -25,7 +25,7 @@ def parse(kind: type[C], content: Mapping[str, object], prefix: str = "") -> C:
     try:
         return cast(C, checker.validate_python(_tuples(content)))
     except ValidationError as error:
-        problems = [_problem(kind, dict(one), prefix) for one in error.errors()]
+        problems = [_problem(kind, dict(detail), prefix) for detail in error.errors()]
         raise UsageError("; ".join(dict.fromkeys(problems))) from None
 
 
@@ -66,12 +66,12 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
     """Every key of a configuration, dotted."""
     hints = get_type_hints(kind)
     keys: list[str] = []
-    for one in dataclasses.fields(kind):
-        nested = hints[one.name]
+    for field in dataclasses.fields(kind):
+        nested = hints[field.name]
         keys += (
-            known_keys(nested, f"{prefix}{one.name}.")  # type: ignore[arg-type]
+            known_keys(nested, f"{prefix}{field.name}.")  # type: ignore[arg-type]
             if dataclasses.is_dataclass(nested)
-            else [prefix + one.name]
+            else [prefix + field.name]
         )
     return keys
 
@@ -189,7 +189,7 @@ _hints = cache(get_type_hints)
 def to_plain(value: Any) -> Any:
     """A configuration as what YAML and JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: to_plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -58,7 +58,7 @@ def notices_on_standard_error() -> Iterator[None]:
 @contextmanager
 def notices_afterwards() -> Iterator[None]:
     """Holds notices back, so that they do not interrupt a text that is being written."""
-    handlers = [one for one in logging.getLogger("seqloom").handlers if isinstance(one, Notices)]
+    handlers = [handler for handler in logging.getLogger("seqloom").handlers if isinstance(handler, Notices)]
     for handler in handlers:
         handler.held_back = []
     try:
