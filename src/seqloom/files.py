@@ -109,7 +109,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> None:
+def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Writes a file as `atomic_file` does; `write` is its content or a function that writes it."""
     with atomic_file(path) as file:
         if callable(write):
@@ -118,11 +118,11 @@ def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> 
             file.write(write.encode() if isinstance(write, str) else write)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def json_line(content: Any) -> str:
+def json_line(content: object) -> str:
     """One line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
     return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
 
@@ -132,7 +132,7 @@ def write_json_lines(path: Path, records: Iterable[object]) -> None:
     write_atomic(path, "".join(json_line(record) + "\n" for record in records))
 
 
-def _finite(content: Any) -> Any:
+def _finite(content: object) -> object:
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -171,7 +171,7 @@ def _number(written: str) -> float:
     return number
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("a key stands twice")
@@ -193,7 +193,7 @@ def flush_file(path: Path) -> None:
 
 
 def link_atomic(source: Path, path: Path) -> None:
-    """Makes `path` another name of the file `source` (a copy where the file system has no links), atomically."""
+    """Makes `path` another name of the file `source`, atomically; a copy where the file system has no links."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         temporary.unlink(missing_ok=True)
@@ -225,7 +225,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def manifest_problem(folder: Path) -> str | None:
-    """What is wrong with a folder that has a manifest, in words; None where every file is as it was written."""
+    """What is wrong with a folder that has a manifest; None where every file is as it was written."""
     try:
         files = read_json(folder / MANIFEST)["files"]
         for name, expected in files.items():

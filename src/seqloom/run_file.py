@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -34,7 +34,7 @@ def _checker(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _tuples(content: Any) -> Any:
+def _tuples(content: object) -> object:
     """YAML has lists where the schema has tuples."""
     if isinstance(content, dict):
         return {key: _tuples(value) for key, value in content.items()}
@@ -114,9 +114,11 @@ def read_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
+        problem, mark = None, None
+        if isinstance(error, yaml.MarkedYAMLError):
+            problem, mark = error.problem, error.problem_mark
         at = f":{mark.line + 1}" if mark is not None else ""
-        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        reason = " ".join(str(problem or error).split())
         raise UsageError(
             f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})"
         ) from None
@@ -125,7 +127,7 @@ def read_yaml(text: str, where: str) -> Any:
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without aliases (which can grow without end) and without duplicate keys."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(
                 None,
@@ -135,7 +137,7 @@ class _Loader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key, (key_node, _) in zip(keys, node.value, strict=True):
             if not isinstance(key, str):
@@ -154,7 +156,7 @@ _Loader.add_implicit_resolver(
 
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`content` with each `key=value` set. Values are read as YAML. Raises UsageError where one has no `=`."""
+    """`content` with each `key=value` set; values are read as YAML. Raises UsageError where one has no `=`."""
     merged: dict[str, Any] = {
         key: dict(value) if isinstance(value, dict) else value for key, value in content.items()
     }
@@ -186,10 +188,10 @@ def _is_text(section: str, name: str) -> bool:
 _hints = cache(get_type_hints)
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:
     """A configuration as what YAML and JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(vars(value)[field.name]) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

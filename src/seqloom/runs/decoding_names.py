@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
 from seqloom.run_file import apply_settings, parse
 
-WORDS: dict[str, dict[str, Any]] = {
+NAMES: dict[str, dict[str, object]] = {
     "greedy": {"strategy": "beam", "beam": 1},
     "sampling": {"strategy": "sample"},
 }
@@ -23,18 +21,19 @@ def strategy_settings(name: str, seed: int) -> DecodeConfig:
     None of the folder's own settings counts. Raises UsageError for what is none, or does not go together.
     """
     known = (*SEARCH, *SAMPLE, *EITHER)
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for part in map(str.strip, name.split("+")):
         key = part.partition("=")[0].replace("-", "_")
-        if part not in WORDS and ("=" not in part or key not in known):
+        if part not in NAMES and ("=" not in part or key not in known):
             raise UsageError(
-                f"a strategy must be {', '.join(WORDS)}, a setting such as beam=5, or several such as top_k=40+temperature=0.7, "
-                f"but is {printable(repr(name))}; settings are {', '.join(known)}"
+                f"a strategy must be {', '.join(NAMES)}, a setting such as beam=5, or several such as"
+                f" top_k=40+temperature=0.7, but is {printable(repr(name))}; settings are {', '.join(known)}"
             )
-        new = WORDS.get(part) or apply_settings({}, [f"decode.{part}"])["decode"]
+        new = NAMES.get(part) or apply_settings({}, [f"decode.{part}"])["decode"]
         if both := changes.keys() & new.keys():
             raise UsageError(
-                f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice; leave one out"
+                f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice; leave"
+                " one out"
             )
         changes |= new
     sampling = changes.get("strategy") == "sample" or bool(changes.keys() & set(SAMPLE))

@@ -1,12 +1,13 @@
 """The run folder: a model that anyone can open.
 
-    config.json             model_type, the model's sizes, special ids, task; of an imported model also what it said there ("hub")
-    tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else; of an imported Marian model
-                            source.spm, target.spm and vocab.json in its place, for its two languages have
-                            pieces of their own
-    tokenizer_config.json   what Hugging Face's readers ask for
-    generation_config.json  how it decodes unless told otherwise
-    preprocessor_config.json  of a model of images in place of the last three: how a picture becomes what it reads
+    config.json             model_type, the model's sizes, special ids, task; "hub": the config.json of an
+                            imported model
+    tokenizer.json          the tokenizer, which is all that is done to a text; an imported Marian model has
+                            source.spm, target.spm and vocab.json instead, as each language has its own pieces
+    tokenizer_config.json   for the tokenizer classes of Hugging Face
+    generation_config.json  the default settings of decoding
+    preprocessor_config.json  for a model of images, instead of the last three: how an image is resized and
+                            normalised
     run.yaml                the resolved configuration of the training
     data.json               fingerprints of what it was trained on
     metrics.jsonl           one line a report; whole lines only
@@ -48,7 +49,7 @@ from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretraine
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
 from seqloom.plugins import plugins_used, require_plugins
-from seqloom.protocols import StoredTokenizer
+from seqloom.protocols import ModelConfig, StoredTokenizer
 from seqloom.registry import find_task
 from seqloom.run_file import parse, to_plain
 from seqloom.text.hub.tokenizer_files import tokenizer_file_names
@@ -107,7 +108,8 @@ class LoadedRun:
         if idle := [name for name in IDLE[settings.strategy] if name in changes]:
             (other,) = IDLE.keys() - {settings.strategy}
             raise UsageError(
-                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or add decode.strategy={other}"
+                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or"
+                f" add decode.strategy={other}"
             )
         return settings
 
@@ -130,7 +132,7 @@ def write_model_files(
     folder: Path,
     task: str,
     model_type: str,
-    configured: Any,
+    configured: ModelConfig,
     tokenizer: StoredTokenizer | None,
     decode: DecodeConfig,
     hub: HubOrigin | None = None,
@@ -172,7 +174,7 @@ def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
 
 def build_model(
     model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
-) -> tuple[nn.Module, Any]:
+) -> tuple[nn.Module, ModelConfig]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
     config = model_config(model_type, size, vocabulary_size, fields, labels)
     model: nn.Module = model_family(model_type)[1](config)
@@ -181,7 +183,7 @@ def build_model(
 
 def model_config(
     model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
-) -> Any:
+) -> ModelConfig:
     """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
     family has. Raises UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
@@ -255,7 +257,7 @@ def task_reads_text(task: object) -> bool:
     return found is None or "data.encoding" in found.reading
 
 
-def decode_defaults(task: str) -> dict[str, Any]:
+def decode_defaults(task: str) -> dict[str, object]:
     """Settings of decoding where this task has other defaults."""
     found = find_task(task)
     return {} if found is None else dict(found.defaults({}).get("decode", {}))
@@ -338,7 +340,8 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     folder = resolve_folder(folder)
     if not (folder / CONFIG).is_file():
         raise FolderError(
-            f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train"
+            f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom"
+            " train"
         )
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
@@ -358,13 +361,13 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
 
 
-def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:
+def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Module:
     """The model with its weights."""
     model_type = str(content.get("model_type"))
     try:
         model_class = model_family(model_type)[1]
         config, shapes = _config_of(content), shapes_in(weights)
-        for name, said in endless_layers({**content, **getattr(config, "encoder", {})}, len(shapes)).items():
+        for name, said in endless_layers({**content, **vars(config).get("encoder", {})}, len(shapes)).items():
             raise UsageError(f"{name} {said}")
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
@@ -400,12 +403,12 @@ NOT_OF_THE_MODEL = {
 """Keys of config.json beside the fields of the model's configuration."""
 
 
-def _config_of(content: dict[str, Any]) -> Any:
+def _config_of(content: files.JsonObject) -> ModelConfig:
     fields = {key: value for key, value in content.items() if key not in NOT_OF_THE_MODEL}
     return parse(model_family(str(content.get("model_type")))[0], fields, prefix="model.")
 
 
-def config_in(folder: Path) -> tuple[dict[str, Any], Any]:
+def config_in(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
     """config.json of a run folder, and the configuration of its model. Raises FolderError where it is
     damaged."""
     content = _read_config(folder)
@@ -421,7 +424,8 @@ def _weights_of(folder: Path) -> Path:
     newest, _ = newest_checkpoint(folder)
     if newest is None:
         raise FolderError(
-            f"{printable(str(folder))}: holds no weights yet; train it on with: seqloom train --resume {printable(str(folder))}"
+            f"{printable(str(folder))}: holds no weights yet; train it on with: seqloom train --resume"
+            f" {printable(str(folder))}"
         )
     best = read_state(newest).best_step
     if best is None or (chosen := checkpoint_path(folder, best)) == newest or not chosen.is_dir():
@@ -437,7 +441,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def seal(folder: Path, best: Path) -> None:
-    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
+    """Makes a checkpoint's weights those of the folder, and writes the manifest, last of all."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
     of_text = task_reads_text(task_of(folder))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, printable
+from seqloom.files import JsonObject
 from seqloom.run_file import parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 
+T = TypeVar("T")
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
 
 
-def absolute(path: Any) -> Any:
+def absolute(path: T) -> T | str:
     """A path that a run finds again from wherever it is resumed."""
     return os.path.abspath(path) if isinstance(path, str) and path != "-" else path
 
@@ -67,14 +69,12 @@ def saved_data_settings(folder: Path) -> dict[str, Any] | None:
     )
 
 
-def data_config(folder: Path, given: Mapping[str, Any]) -> DataConfig:
+def data_config(folder: Path, given: JsonObject) -> DataConfig:
     """Settings of reading texts and pairs: those that are given, else those of the training."""
     return merge_data_settings(saved_data_settings(folder) or {}, given, AS_TRAINED)
 
 
-def merge_data_settings(
-    before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]
-) -> DataConfig:
+def merge_data_settings(before: JsonObject, given: JsonObject, names: Iterable[str]) -> DataConfig:
     """Settings that are given, and of these names else those from before. One that is given as its default
     stands."""
     return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
@@ -91,25 +91,24 @@ ADJUSTABLE = (
     "patience",
     "tensorboard",
 )
-"""Settings of training that may be changed in a run.yaml before it is resumed; from there on, the bits are
-others."""
+"""Settings of training that may be changed in a run.yaml before it is resumed; the last bits change then."""
 
 
-def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
-    """What must not change within a run (the data is told by its hash), as key -> value."""
+def fixed_settings(run_config: RunConfig) -> dict[str, object]:
+    """What must not change within a run, as key -> value. Data files are compared by their hashes instead."""
     plain = to_plain(run_config)
     sections = {section: plain[section] for section in ("model", "data", "head", "train")}
     names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
-    return {
-        f"{s}.{key}": value
-        for s, fields in sections.items()
-        for key, value in fields.items()
-        if key not in names.get(s, ())
-    }
+    fixed = {}
+    for section, fields in sections.items():
+        for key, value in fields.items():
+            if key not in names.get(section, ()):
+                fixed[f"{section}.{key}"] = value
+    return fixed
 
 
-def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
+def check_unchanged(folder: Path, before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
+    """The settings of a run. Raises FolderError where a resumed run would have others than before."""
     if "data.tokenizer" in before:  # an old run may have the old name of a kind
         before = before | {"data.tokenizer": tokenizer_kind(before["data.tokenizer"])}
     # a setting that is newer than the run cannot have changed
@@ -117,7 +116,7 @@ def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -
     if changed:
         was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
         raise FolderError(
-            f"{printable(str(folder / run_folder.RUN))}: a resumed run must keep its settings, but {printable(was)}; "
-            "put them back, or train a new run"
+            f"{printable(str(folder / run_folder.RUN))}: a resumed run must keep its settings, but"
+            f" {printable(was)}; put them back, or train a new run"
         )
     return now

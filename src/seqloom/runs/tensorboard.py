@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from seqloom.errors import MissingExtraError
+from seqloom.training.metrics_log import Metrics
 
 BOARD = "tensorboard"
 """The folder in a run folder."""
 
 
-def open_board(folder: Path, step: int) -> Callable[[dict[str, Any]], None]:
+def open_board(folder: Path, step: int) -> Callable[[Metrics], None]:
     """A function that takes the records of metrics.jsonl; what was written after `step` by a run that was
     killed is hidden.
 
@@ -24,9 +24,9 @@ def open_board(folder: Path, step: int) -> Callable[[dict[str, Any]], None]:
         raise MissingExtraError("train.tensorboard", BOARD) from None
     writer = SummaryWriter(str(folder / BOARD), purge_step=step + 1)
 
-    def write(record: dict[str, Any]) -> None:
+    def write(record: Metrics) -> None:
         for name, value in record.items():
-            if name not in ("step", "tokens") and isinstance(value, (int, float)):
+            if name not in ("step", "tokens") and isinstance(value, int | float):
                 kind = "validation" if name.startswith("validation_") else "training"
                 writer.add_scalar(f"{kind}/{name.removeprefix('validation_')}", value, record["step"])
         writer.flush()

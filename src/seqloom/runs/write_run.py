@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -23,7 +23,7 @@ def write_finished_run(
     run: RunConfig,
     model: nn.Module,
     tokenizer: StoredTokenizer | None,
-    used: list[dict[str, Any]],
+    used: Sequence[files.JsonObject],
     metrics: dict[str, float] | None,
     hub: HubOrigin | None = None,
 ) -> None:
