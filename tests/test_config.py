@@ -77,7 +77,7 @@ def test_all_problems_come_at_once() -> None:
     [
         ("a: &x [1]\nb: *x", "run.yaml:2: .*aliases"),
         ("a: !!python/object/apply:os.system [ls]", "run.yaml:1: .*tag"),
-        ("a: 1\nb: 2\na: 3", "the key a stands twice"),
+        ("a: 1\nb: 2\na: 3", "the key a occurs twice"),
         ("no: 1", "a key must be text, but is False: quote it"),
         ("a: [1", "run.yaml:.*YAML"),
         ("a: " + "[" * 5000, "run.yaml"),
