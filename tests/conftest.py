@@ -29,6 +29,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "test_shapes.py": (),
     "docs": (),
     "cli/test_catalogue.py": (),
+    "extension/test_plugins.py": (),
     "data/batching": (),
     "data/encoding": (),
     "data/formats": (),

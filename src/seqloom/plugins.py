@@ -1,4 +1,4 @@
-"""Plugins: modules from outside that register cells, models, tasks, objectives, metrics and logits processors.
+"""Plugins: modules from outside that register cells, models, tasks, objectives, metrics and decoding rules.
 
 A plugin is loaded because the user names it (`--plugin`, or an import in Python), or because it is installed
 and a name is not known without it (the entry points `seqloom.plugins`). A run folder says which plugins its
@@ -111,6 +111,8 @@ def load_plugin(name: str) -> None:
 
 def _import_file(module: str, path: str) -> None:
     if module in sys.modules:
+        if getattr(sys.modules[module], "__file__", None) == path:
+            return  # it was imported
         raise ImportError(f"there is a module {module} already; rename the file")
     spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None
@@ -153,5 +155,5 @@ def require_plugins(needed: object, where: str) -> None:
 
 
 def _is_loaded(last: str) -> bool:
-    """Whether there is a plugin with this last part of its module's name: a file and a dotted name are one."""
+    """Whether a plugin has this last part of its module's name: a file and a dotted name are the same."""
     return any(plugin.rpartition(".")[2] == last for plugin in (*loaded, *registered.values()))

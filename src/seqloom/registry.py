@@ -1,4 +1,7 @@
-"""Every task that a user can name, and where it is. Imports no torch: a task is imported when it is asked for."""
+"""Every task that a user can name, and where it is.
+
+Imports no torch: a task is imported when it is asked for.
+"""
 
 from __future__ import annotations
 

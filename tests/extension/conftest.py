@@ -24,8 +24,9 @@ TABLES: tuple[dict[Any, Any], ...] = (
 
 
 def forget_plugins(before: list[dict[Any, Any]]) -> None:
-    for module in plugins.loaded.keys() - before[1].keys():
-        sys.modules.pop(module, None)
+    for module in {*plugins.loaded, *plugins.registered.values()}:
+        if module not in before[1] and "." not in module:
+            sys.modules.pop(module, None)
     for table, content in zip(TABLES, before, strict=True):
         table.clear()
         table.update(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -26,6 +27,16 @@ def test_a_registered_name_is_that_of_its_plugin() -> None:
     assert plugins.registered["cell", "mine"] == __name__
     assert plugins.names("cell") == ["mgu", "mine"]
     assert plugins.plugins_used({"model": {"cell": "mgu"}, "data": {"text": "mine"}}) == ["mgu"]
+
+
+def test_a_plugin_that_was_imported_is_not_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(plugin("mgu")).parent))
+    importlib.import_module("mgu")
+    seqloom.load_plugin(plugin("mgu"))
+    seqloom.load_plugin(plugin("mgu"))
+    plugins.require_plugins(["mgu", "somewhere.mgu"], "a folder")
+    with pytest.raises(UsageError, match=r"^a folder needs the plugin other; give it with --plugin"):
+        plugins.require_plugins(["mgu", "other"], "a folder")
 
 
 @pytest.mark.parametrize(

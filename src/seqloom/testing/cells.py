@@ -3,11 +3,13 @@ step that does not happen."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
 from seqloom.layers.recurrent.cells import Cell, CellState
-from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.testing.tensors import assert_close, draw, draw_parameters, gradients, run_laws
 
@@ -59,20 +61,14 @@ def check_cell(cell: type[Cell]) -> None:
     """Checks a recurrent cell: forward and backward against autograd and finite differences in float64, with
     and without layer normalisation, in both directions, under padding. Raises AssertionError with the law
     that is broken."""
-    for normalisation, input_width in (("none", 3), ("none", WIDTH), ("layer", 3)):
-        layer = RecurrentLayer(cell(), input_width, WIDTH, normalisation=normalisation).double()  # type: ignore[arg-type]
+    variants: tuple[tuple[Normalisation, int], ...] = (("none", 3), ("none", WIDTH), ("layer", 3))
+    for (normalisation, input_width), backward in product(variants, (False, True)):
+        layer = RecurrentLayer(cell(), input_width, WIDTH, normalisation=normalisation).double()
         draw_parameters(layer, std=0.6)
-        for backward in (False, True):
+        laws = (_the_derivative_is_that_of_autograd, gradients_are_finite_differences)
+        run_laws(cell.__name__, laws, layer, input_width, backward)
 
-            def equals_the_plain_loop(
-                layer: RecurrentLayer = layer, width: int = input_width, backward: bool = backward
-            ) -> None:
-                for mask in (ANYWHERE, torch.ones(2, 3, dtype=torch.bool)):
-                    the_driver_equals_the_plain_loop(layer, width, mask, backward)
 
-            def has_gradients_of_finite_differences(
-                layer: RecurrentLayer = layer, width: int = input_width, backward: bool = backward
-            ) -> None:
-                gradients_are_finite_differences(layer, width, backward)
-
-            run_laws(cell.__name__, (equals_the_plain_loop, has_gradients_of_finite_differences))
+def _the_derivative_is_that_of_autograd(layer: RecurrentLayer, input_width: int, backward: bool) -> None:
+    for mask in (ANYWHERE, torch.ones(2, 3, dtype=torch.bool)):
+        the_driver_equals_the_plain_loop(layer, input_width, mask, backward)

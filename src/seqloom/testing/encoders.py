@@ -1,4 +1,4 @@
-"""The laws of every encoder: a row has the same states and the same gradients alone, in a batch, and padded."""
+"""The laws of every encoder: a row has the same states and gradients alone, in a batch, and padded."""
 
 from __future__ import annotations
 

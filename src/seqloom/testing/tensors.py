@@ -12,13 +12,13 @@ LAYOUTS = ("right", "left", "around")
 """Where a row is padded; around: before, inside and after."""
 
 
-def run_laws(subject: str, laws: Iterable[Callable[[], None]]) -> None:
-    """Raises AssertionError that names the law that is broken."""
+def run_laws(subject: str, laws: Iterable[Callable[..., None]], *arguments: object) -> None:
+    """Calls each law with these arguments. Raises AssertionError that names the one that is broken."""
     for law in laws:
         try:
-            law()
+            law(*arguments)
         except AssertionError as error:
-            name = getattr(law, "__name__", str(law)).replace("_", " ")
+            name = law.__name__.strip("_").replace("_", " ")
             raise AssertionError(f"{subject} breaks a law: {name}\n{error}") from error
 
 

@@ -1,4 +1,4 @@
-"""The laws of training: a loss is a pair that adds up over rows, and a stopped run goes on to the same bits."""
+"""The laws of training: a loss is a pair that adds up over rows; a stopped run goes on to the same bits."""
 
 from __future__ import annotations
 
