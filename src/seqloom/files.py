@@ -133,11 +133,14 @@ def write_json_lines(path: Path, records: Iterable[object]) -> None:
 
 
 def _finite(content: object) -> object:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    match content:
+        case dict():
+            return {key: _finite(value) for key, value in content.items()}
+        case list() | tuple():
+            return [_finite(value) for value in content]
+        case float() if not math.isfinite(content):
+            return None
+    return content
 
 
 def read_json(path: Path, limit: int = 2**26) -> Any:
@@ -193,7 +196,7 @@ def flush_file(path: Path) -> None:
 
 
 def link_atomic(source: Path, path: Path) -> None:
-    """Makes `path` another name of the file `source`, atomically; a copy where the file system has no links."""
+    """Makes `path` another name of the file `source`, atomically; a copy where there are no links."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         temporary.unlink(missing_ok=True)

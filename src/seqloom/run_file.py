@@ -36,9 +36,12 @@ def _checker(kind: type) -> TypeAdapter[Any]:
 
 def _tuples(content: object) -> object:
     """YAML has lists where the schema has tuples."""
-    if isinstance(content, dict):
-        return {key: _tuples(value) for key, value in content.items()}
-    return tuple(content) if isinstance(content, list) else content
+    match content:
+        case dict():
+            return {key: _tuples(value) for key, value in content.items()}
+        case list():
+            return tuple(content)
+    return content
 
 
 def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
@@ -156,7 +159,7 @@ _Loader.add_implicit_resolver(
 
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`content` with each `key=value` set; values are read as YAML. Raises UsageError where one has no `=`."""
+    """`content` with each `key=value` set; values are YAML. Raises UsageError where one has no `=`."""
     merged: dict[str, Any] = {
         key: dict(value) if isinstance(value, dict) else value for key, value in content.items()
     }
@@ -192,9 +195,12 @@ def to_plain(value: object) -> Any:
     """A configuration as what YAML and JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(vars(value)[field.name]) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
-    return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+    match value:
+        case dict():
+            return {key: to_plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [to_plain(item) for item in value]
+    return value
 
 
 def run_file_text(config: RunConfig) -> str:

@@ -32,8 +32,8 @@ def strategy_settings(name: str, seed: int) -> DecodeConfig:
         new = NAMES.get(part) or apply_settings({}, [f"decode.{part}"])["decode"]
         if both := changes.keys() & new.keys():
             raise UsageError(
-                f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice; leave"
-                " one out"
+                f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice;"
+                " leave one out"
             )
         changes |= new
     sampling = changes.get("strategy") == "sample" or bool(changes.keys() & set(SAMPLE))

@@ -24,8 +24,9 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     use = usage.format(place)
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
+        best_step = state.best_step or state.step
         how = f"""trained with seqloom {VERSION} for {state.step:,} steps
-({state.tokens:,} {counted}); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}"""
+({state.tokens:,} {counted}); its weights are those of step {best_step:,}, the best by validation {run.train.best}"""
     start = run.model.get("from")
     begun = f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"
     text = f"""---

@@ -98,9 +98,12 @@ def training_table(title: str, training: Mapping[str, object]) -> Table:
 
 def shown(value: object) -> str:
     """Numbers with commas, and with four significant digits."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    match value:
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.4g}"
+    return str(value)
 
 
 def shown_pieces(pieces: Sequence[str | None]) -> str:

@@ -40,7 +40,7 @@ class NoSuchVerb(UsageError, AttributeError):
 
 
 class TrainedModel:
-    """The base of what `seqloom.load` returns: it knows its task and folder, and refuses what it cannot do."""
+    """The base of what `seqloom.load` returns. It knows its task, and refuses what that gives no meaning to."""
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
     """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, stride, trace."""
@@ -84,7 +84,8 @@ def single_path(paths: Sequence[str]) -> str:
     """The one file of inputs; standard input where none is named. Raises UsageError for several."""
     if len(paths) > 1:
         raise UsageError(
-            f"predict takes FOLDER and one FILE, but {len(paths)} files are given; ask for one after the other"
+            f"predict takes FOLDER and one FILE, but {len(paths)} files are given; ask for one after the"
+            " other"
         )
     return paths[0] if paths else "-"
 

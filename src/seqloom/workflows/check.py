@@ -35,8 +35,8 @@ def check(
     if found.check is None:
         able = ", ".join(one.name for one in all_tasks() if one.check is not None)
         raise UsageError(
-            f"TASK must be one of {able} to be checked, but is {task!r}, whose data are checked as train reads"
-            " them"
+            f"TASK must be one of {able} to be checked, but is {task!r}, whose data are checked as train"
+            " reads them"
         )
     if not data:
         raise UsageError("a check needs data: name its files after the task")

@@ -2,7 +2,7 @@
 alone is masked.
 
     fill-mask           p(token | [CLS] text with its masks [SEP]), for each mask
-    pseudo-perplexity   exp(-Σ_i log p(u_i | all others) / N), each token masked in turn          Salazar et al., ACL 2020
+    pseudo-perplexity   exp(-Σ_i log p(u_i | all others) / N), each token masked in turn (Salazar et al. 2020)
 
 A text that spells the mask (`[MASK]`, `<mask>`) means the mask token here, and nowhere else.
 """

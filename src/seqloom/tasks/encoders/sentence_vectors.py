@@ -1,6 +1,6 @@
 """Texts to vectors with a trained encoder, and how well their cosines agree with what people say.
 
-h_1 .. h_n of [CLS] text [SEP] -> v = Σ h_i / n (or another `Pooling`), divided by |v| where the checkpoint says so
+h_1 .. h_n of [CLS] text [SEP] -> v = Σ h_i / n (or another `Pooling`), divided by |v| if the checkpoint says so
 similarity of two texts: v · w / (|v| |w|)          Reimers and Gurevych: Sentence-BERT, EMNLP 2019
 """
 

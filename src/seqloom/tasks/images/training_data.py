@@ -1,5 +1,5 @@
-"""From images to a training: stores, a part held out, a plan of batches, the weights to start from; with labels
-for classification, without for masked patch prediction."""
+"""From images to a training: stores, a part held out, a plan of batches, the weights to start from. Images have
+labels for classification, and none for masked patch prediction."""
 
 from __future__ import annotations
 

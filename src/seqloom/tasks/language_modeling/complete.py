@@ -1,8 +1,8 @@
 """How a text that is being typed is likely to go on, to the end of a word, from inside of one too.
 
-Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the text is read up to the last
-place where a boundary of tokens is certain (`TextTokenizer.stable_prefix`), and the bytes r of the rest are given
-back: the next tokens must begin with them. With c the context and t a run of tokens,
+Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the model reads the text up to the
+last certain boundary of tokens (`TextTokenizer.stable_prefix`). The bytes r of the rest are given back: the next
+tokens must begin with them. With c the context and t a run of tokens,
 
     P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does}
     P(t | c)

@@ -154,7 +154,7 @@ class TextGenerator:
         )
 
     def _log_long_context(self, length: int) -> None:
-        """Logs, once, that a text of so many tokens did not fit the context; the last of them was not read."""
+        """Logs once that a text of so many tokens did not fit the context; the last token was not read."""
         if not self._logged and self._context is not None and window_start(length - 1, self._context):
             logger.info(
                 f"the model looks at {self._context:,} tokens at most: where a text was longer, "
@@ -178,7 +178,7 @@ class IncrementalText:
         """Characters of the text of `_pending` that were returned."""
 
     def add(self, token: int) -> str:
-        """The characters that this token completes. A U+FFFD at the end may be half a character, and waits."""
+        """The characters that this token completes. A final U+FFFD may be half a character, and waits."""
         self._pending.append(token)
         text = text_after(self._tokenizer, self._before, self._pending)
         certain = text.rstrip("\ufffd")

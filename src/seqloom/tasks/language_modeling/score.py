@@ -1,5 +1,4 @@
-"""How likely language models hold texts to be: one by one, token by token, and of pairs which one is
-likelier."""
+"""The probabilities that language models give to texts, to their tokens, and to the two texts of minimal pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -34,7 +33,7 @@ class Token(NamedTuple):
     token: str
     probability: float
     rank: int
-    """1 where the model held nothing more likely."""
+    """1 for the most likely token."""
     surprisal: float
     """-log2 p, in bits."""
 
@@ -42,7 +41,7 @@ class Token(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """What a model says of one text."""
+    """The score of one text."""
 
     text: str
     log_probability: float
@@ -71,23 +70,19 @@ class Scored:
         size = self.bytes + self.ended
         return -self.log_probability / math.log(2) / size if size else math.nan
 
-    def summary(self) -> dict[str, Any]:
-        names = (
-            "text",
-            "log_probability",
-            "log_probability_without_end",
-            "tokens",
-            "unknown",
-            "perplexity",
-            "bits_per_byte",
-        )
-        content = {name: getattr(self, name) for name in names}
-        return content | ({"table": [token._asdict() for token in self.table]} if self.table else {})
+    def summary(self) -> dict[str, object]:
+        content = {
+            name: value for name, value in vars(self).items() if name not in ("bytes", "ended", "table")
+        }
+        content |= {"perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
+        if self.table:
+            content["table"] = [token._asdict() for token in self.table]
+        return content
 
 
 @final
 class Scorer:
-    """A language model that is ready to be asked.
+    """A language model that scores texts.
 
     Raises FolderError where the folder is no run folder, UsageError where its model predicts no text on its
     own.
@@ -96,8 +91,8 @@ class Scorer:
     def __init__(self, folder: str | Path | LoadedRun) -> None:
         self.run = folder if isinstance(folder, LoadedRun) else language_model(folder)
 
-    def notice(self) -> None:
-        """Says where texts that differ in their first token are not compared by it."""
+    def log_unscored_token(self) -> None:
+        """Logs where texts that differ in their first token are not compared by it."""
         if not self.run.tokenizer.special_ids.bos:
             logger.info(
                 f"{printable(str(self.run.folder))}: nothing begins a text of this model: its first token"
@@ -194,7 +189,7 @@ def contrast(
     """
     models = [(folder, Scorer(folder)) for folder in folders]
     for _, scorer in models:
-        scorer.notice()
+        scorer.log_unscored_token()
     found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
     for path in paths:
         pairs = list(each_pair([path], replace(data, source=better, target=worse), notices=path == paths[0]))

@@ -1,4 +1,4 @@
-"""What a new model takes from its data: word vectors, frequencies of words and labels, the mean of numbers."""
+"""What a new model takes from its data: word vectors, frequencies of words and labels, means of numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def set_frequencies(encoder: BagOfWords, dataset: EncodedDataset) -> None:
 
 
 def class_weights(dataset: EncodedDataset, labels: int) -> Tensor:
-    """`(labels,)`: examples / (labels × examples of the label), as `class_weights=balanced` of scikit-learn."""
+    """`(labels,)`: examples / (labels × examples of the label), as scikit-learn balances classes."""
     values = dataset.targets.values if isinstance(dataset.targets, SequenceArray) else dataset.targets
     targets = torch.from_numpy(np.asarray(values))
     if targets.dim() == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -61,8 +61,9 @@ class QuestionAnswering(HeadTask[Question]):
 
     def example(self, plain: object, number: int) -> Question:
         """(question, context), or a mapping with these keys."""
-        if isinstance(plain, Mapping) and plain.keys() == {"question", "context"}:
-            plain = (plain["question"], plain["context"])
+        match plain:
+            case {"question": question, "context": context, **others} if not others:
+                plain = (question, context)
         question, context = two_strings(plain, "pairs of question and context")
         return Question(str(number), question, context, (), None, "text", number)
 

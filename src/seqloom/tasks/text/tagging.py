@@ -59,10 +59,12 @@ class Tagging(HeadTask[TaggedWords]):
 
     def example(self, plain: object, number: int) -> TaggedWords:
         """A list of words, or a text whose words are separated by spaces."""
-        words = plain.split() if isinstance(plain, str) else plain
-        if not isinstance(words, tuple | list) or any(not isinstance(word, str) for word in words):
-            raise wrong_input(plain, "lists of words, or texts")
-        return TaggedWords(tuple(words), (), "text", number)
+        match plain:
+            case str():
+                return TaggedWords(tuple(plain.split()), (), "text", number)
+            case list() | tuple() if all(isinstance(word, str) for word in plain):
+                return TaggedWords(tuple(plain), (), "text", number)
+        raise wrong_input(plain, "lists of words, or texts")
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True

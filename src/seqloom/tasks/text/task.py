@@ -22,8 +22,8 @@ from seqloom.tasks.text.training_data import prepare_examples
 FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 FROM_SCRATCH_STEPS = 1000
-"""The least number of steps of a model trained from scratch, where no setting says how long it is trained: ten
-epochs of a few hundred examples are too few."""
+"""The least steps of a model trained from scratch, where no setting says how long it is trained: ten epochs of
+a few hundred examples are too few."""
 LEARNING_RATES = {"bag_of_words": 1e-2}
 """Family -> its default learning rate when trained from scratch: linear models need larger steps."""
 FINE_TUNING: dict[str, object] = {"learning_rate": 5e-5, "epochs": 3.0, "schedule": "linear", "beta2": 0.999}

@@ -1,4 +1,4 @@
-"""How good a model is on pairs of texts: the same function serves the verb and the validation during training."""
+"""How good a model is on pairs of texts, for `evaluate` and for the validation during training."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,6 +23,13 @@ from seqloom.decoding.string_constraints import cut_at
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, Tokenizer, context_of, device_of
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
+
+
+@runtime_checkable
+class HasTarget(Protocol):
+    """A tokenizer of two languages: its own is that of the source."""
+
+    target: Tokenizer
 
 
 class DecodedText(NamedTuple):
@@ -72,7 +79,7 @@ def decode_texts(
     return outputs
 
 
-def longest_output(model: Any, source: int, decode: DecodeConfig, special_ids: SpecialIds) -> int:
+def longest_output(model: nn.Module, source: int, decode: DecodeConfig, special_ids: SpecialIds) -> int:
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
     the decoder allow."""
     wanted = decode.max_length or 2 * source + 20
@@ -85,8 +92,7 @@ def longest_output(model: Any, source: int, decode: DecodeConfig, special_ids: S
 def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer of the texts that a model writes: another one where the two languages have pieces of
     their own (Marian)."""
-    target: Tokenizer = getattr(tokenizer, "target", tokenizer)
-    return target
+    return tokenizer.target if isinstance(tokenizer, HasTarget) else tokenizer
 
 
 def batches_of_pairs(

@@ -264,7 +264,7 @@ def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBe
     models = []
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
-        scorer.notice()
+        scorer.log_unscored_token()
         scores = log_progress(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
         models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
 
