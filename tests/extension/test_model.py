@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.extension.conftest import TABLES, forget_plugins, plugin
 
 import seqloom
 from seqloom.files import sha256
+from seqloom.testing import check_encoder
 
 PLUGIN = f"--plugin={plugin('conv_lm')}"
 SMALL = ["train.max_steps=6", "train.log_every=3", "train.batch_rows=8", "model.width=8"]
@@ -59,3 +61,20 @@ def test_a_family_from_a_plugin_is_trained_resumed_and_reopened(
         "train", "translation", texts, "--model=conv_lm", "--output-dir", tmp_path / "x", PLUGIN
     )
     assert "the model of translation must be one of seq2seq, transformer, t5, but is 'conv_lm'" in refused.err
+
+
+def test_an_encoder_from_a_plugin_reads_for_a_head(command: Command, tmp_path: Path) -> None:
+    data, folder, own = tmp_path / "labels.tsv", tmp_path / "run", f"--plugin={plugin('word_encoder')}"
+    nothing_loaded = [dict(table) for table in TABLES]
+    rows = "".join(f"{a} {b}\t{a}\n" for a in ("cat", "dog") for b in "abcdefghij")
+    data.write_text(f"text\tlabel\n{rows}")
+    words = ["train", "text-classification", data, "--output-dir", folder, "--model=word_encoder"]
+    ran = command(*words, "--set=train.max_steps=30", "--set=train.learning_rate=0.05", own)
+    assert ran.code == 0, ran.err
+    assert command("evaluate", folder, data, "--json", own).json["accuracy"] == 1
+    module = sys.modules["word_encoder"]
+    check_encoder(module.WordEncoder(module.WordEncoderConfig(vocabulary_size=20)))
+    forget_plugins(nothing_loaded)
+    refused = command("predict", folder, data)
+    assert (refused.code, "needs the plugin word_encoder" in refused.err) == (2, True)
+    assert command("predict", folder, data, own).code == 0
