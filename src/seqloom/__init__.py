@@ -85,4 +85,4 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
     module, _, attribute = _PUBLIC[name].partition(":")
-    return getattr(importlib.import_module(module), attribute or name)
+    return vars(importlib.import_module(module))[attribute or name]

@@ -45,7 +45,7 @@ def find_task(name: str) -> Task | None:
     if name not in TASKS:
         return _registered[name] if is_known(name, _registered) else None
     module, _, attribute = TASKS[name].partition(":")
-    task: Task = getattr(importlib.import_module(module), attribute)
+    task: Task = vars(importlib.import_module(module))[attribute]
     return task
 
 

@@ -97,7 +97,7 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
         raise UsageError(f"model must be one of {', '.join(all_families())}, but is {model_type!r}")
     module_name, config, model = MODELS[name]
     module = importlib.import_module(module_name)
-    return getattr(module, config), getattr(module, model), module.SIZES
+    return vars(module)[config], vars(module)[model], module.SIZES
 
 
 def encoder_families() -> list[str]:

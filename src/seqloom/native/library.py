@@ -67,11 +67,11 @@ def load(path: Path) -> NativeLibrary | None:
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
-    gemm = getattr(loaded, f"seqloom_gemm_{kind}")
+    gemm = loaded[f"seqloom_gemm_{kind}"]
     gemm.argtypes, gemm.restype = (_POINTER, _LONG), None
-    workspace_size = getattr(loaded, f"seqloom_workspace_{kind}")
+    workspace_size = loaded[f"seqloom_workspace_{kind}"]
     workspace_size.argtypes, workspace_size.restype = (_POINTER, _LONG, _LONG), _LONG
-    run = getattr(loaded, f"seqloom_run_{kind}")
+    run = loaded[f"seqloom_run_{kind}"]
     run.argtypes, run.restype = (_LONG, _LONG, _POINTER, _LONG), None
     return NativeFunctions(gemm, workspace_size, run)
 

@@ -122,10 +122,10 @@ def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, A
     read it, or because of another setting. `given` are the settings of each section that the user named."""
     unused = task.unused(run)
     for section, kind in SECTIONS.items():
-        values = getattr(run, section)
+        values = vars(vars(run)[section])
         for one in fields(kind):
             name = f"{section}.{one.name}"
-            if one.name not in given[section] or getattr(values, one.name) == one.default:
+            if one.name not in given[section] or values[one.name] == one.default:
                 continue
             if name not in task.settings:
                 raise UsageError(unread_setting(name, task.name))
@@ -147,7 +147,8 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
         raise UsageError(f"--from is for {able}, but the task is {task.name}")
     found = run_folder.encoder_of(model["from"])
     named = run.model.get("name", found)
-    own = [name for name in FROM_CHECKPOINT if getattr(run.data, name) != getattr(DataConfig(), name)]
+    given, defaults = vars(run.data), vars(DataConfig())
+    own = [name for name in FROM_CHECKPOINT if given[name] != defaults[name]]
     if own and f"data.{own[0]}" in task.settings:
         raise UsageError(f"--from brings its own tokenizer, so data.{own[0]} changes nothing; leave it out")
     if named != found or "size" in run.model:

@@ -71,7 +71,7 @@ class Header(NamedTuple):
 
     def named(self, setting: str) -> str | None:
         """The column that a setting names. Raises DataError where it is missing."""
-        name: str | None = getattr(self.file.options, setting)
+        name: str | None = vars(self.file.options)[setting]
         self.require(setting, name)
         return name
 

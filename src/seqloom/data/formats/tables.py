@@ -196,7 +196,7 @@ def _named_columns(options: DataConfig, schema: TableSchema) -> dict[str, tuple[
     """Setting -> the columns that it names; several numbers such as 2,3 are columns of their own."""
     named: dict[str, tuple[str, ...]] = {}
     for setting in schema.settings:
-        match getattr(options, setting):
+        match vars(options)[setting]:
             case str() as name:
                 parts = tuple(name.split(","))
                 named[setting] = parts if all(part.isdecimal() for part in parts) else (name,)

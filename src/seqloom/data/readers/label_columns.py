@@ -140,7 +140,7 @@ def labelled_record(
 def refuse_columns(options: DataConfig) -> None:
     """Raises UsageError where a setting for tables is given and there is no table."""
     for setting in ("text", "second", "label", "score", "group"):
-        if getattr(options, setting) is not None:
+        if vars(options)[setting] is not None:
             raise UsageError(
                 f"data.{setting} names a column, so the file must be a table (csv, tsv, jsonl, parquet), but"
                 " it is none"

@@ -71,10 +71,15 @@ class Scored:
         return -self.log_probability / math.log(2) / size if size else math.nan
 
     def summary(self) -> dict[str, object]:
-        content = {
-            name: value for name, value in vars(self).items() if name not in ("bytes", "ended", "table")
+        content: dict[str, object] = {
+            "text": self.text,
+            "log_probability": self.log_probability,
+            "log_probability_without_end": self.log_probability_without_end,
+            "tokens": self.tokens,
+            "unknown": self.unknown,
+            "perplexity": self.perplexity,
+            "bits_per_byte": self.bits_per_byte,
         }
-        content |= {"perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
         if self.table:
             content["table"] = [token._asdict() for token in self.table]
         return content
