@@ -81,7 +81,7 @@ class TrainResult:
     """Whether this is the first of the workers, which speaks for all."""
 
 
-class TrainOptions(TypedDict, total=False):
+class TrainArguments(TypedDict, total=False):
     """The keywords of `train` that configure a new run."""
 
     output_dir: str | Path | None
@@ -104,14 +104,14 @@ def train(
     *,
     resume: str | Path | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
-    **options: Unpack[TrainOptions],
+    **options: Unpack[TrainArguments],
 ) -> TrainResult:
     """Trains a model into a new run folder, or continues a run that was stopped (`resume`).
 
-    `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainOptions`. Raises
+    `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainArguments`. Raises
     UsageError, DataError, FolderError and TrainingError, each with one line for the user.
     """
-    arguments: TrainOptions = {
+    arguments: TrainArguments = {
         "output_dir": None,
         "model": None,
         "validation": (),
