@@ -1,6 +1,6 @@
 """Which files of the package a newcomer meets on the longest common way: train, one update, a printed answer.
 
-    python -m scripts.walk [--calls]
+    python -m scripts.walk [--calls] [--model NAME]
 
 Trains a text classifier on a few sentences for two steps, as `seqloom train text-classification` does, and asks
 it as `seqloom predict` does. Every function of the package that runs is counted, and the files they are in are
@@ -58,18 +58,28 @@ def take(walk: Walk, *arguments: str) -> None:
 def run() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", action="store_true", help="list the functions of each file too")
-    shows_calls = parser.parse_args().calls
+    parser.add_argument("--model", default="recurrent", help="the family that is trained")
+    arguments = parser.parse_args()
     walk = Walk()
     with TemporaryDirectory() as place:
         data, folder, questions = (Path(place) / name for name in ("reviews.tsv", "run", "new.txt"))
         data.write_text("label\ttext\n" + SENTENCES)
         questions.write_text("a funny film\n")
-        settings = ("--set", "train.max_steps=2", "--set", "data.tokenizer=words", "--set", "train.threads=1")
+        settings = (
+            "--model",
+            arguments.model,
+            "--set",
+            "train.max_steps=2",
+            "--set",
+            "data.tokenizer=words",
+            "--set",
+            "train.threads=1",
+        )
         take(walk, "train", "text-classification", str(data), "--output-dir", str(folder), *settings)
         take(walk, "predict", str(folder), str(questions))
     for name, functions in walk.functions.items():
         print(f"{len(functions):5}  {name}")
-        if shows_calls:
+        if arguments.calls:
             print("".join(f"         {function}\n" for function in functions), end="")
     print(f"{len(walk.functions)} files, {sum(map(len, walk.functions.values()))} functions")
 

@@ -74,9 +74,9 @@ class DataReport:
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
         lines = [f"error: {error}" for error in self.errors]
-        for one in self.findings or ():
-            if one.advice:
-                lines.append(f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}")
+        for what, number, first, advice in self.findings or ():
+            if advice:
+                lines.append(f"warning: {what}: {number:,} (first: {first}); {advice}")
         lines += [f"notice: {notice}" for notice in self.notices or ()]
         return lines or ["nothing found that is likely to do harm"]
 
@@ -88,7 +88,7 @@ def table_of(title: str, rows: Mapping[str, Mapping[str, object]]) -> Table:
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    rows: list[Row] = [(one.what, f"{one.number:,}", one.first) for one in findings]
+    rows: list[Row] = [(what, f"{number:,}", first) for what, number, first, _ in findings]
     return "Worth a look", ("what", "how many", "first"), rows or [("nothing", "", "")]
 
 

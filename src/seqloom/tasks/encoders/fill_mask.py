@@ -102,9 +102,9 @@ class MaskFiller(TextModel):
                 skipped=report if data.on_bad_line == "skip" else None,
                 chunk=1 if request.interactive else CHUNK,
             )
-            for one in filled:
-                masks = [[candidate._asdict() for candidate in mask] for mask in one.masks]
-                yield Answer(one.text, {"text": one.text, "masks": masks})
+            for text, masks in filled:
+                candidates = [[candidate._asdict() for candidate in mask] for mask in masks]
+                yield Answer(text, {"text": text, "masks": candidates})
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Pseudo-perplexity and its kin on documents."""

@@ -94,7 +94,7 @@ class SentenceEncoder(TextModel):
         """How well the cosine of two texts agrees with the scores that people gave them."""
         self.check("evaluate", request)
         found = evaluate_similarity(self, paths, data_config(self.folder, request.data))
-        return Evaluation(found.metrics, outputs=[f"{one:.6f}" for one in found.cosines])
+        return Evaluation(found.metrics, outputs=[f"{cosine:.6f}" for cosine in found.cosines])
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
@@ -189,9 +189,9 @@ def evaluate_similarity(encoder: SentenceEncoder, paths: Sequence[str], data: Da
         pairs = list(read_labelled(paths, data, report, pairs=True, number=True))
     if len(pairs) < 2:
         raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
-    texts = [one.text for one in pairs] + [str(one.second) for one in pairs]
+    texts = [pair.text for pair in pairs] + [str(pair.second) for pair in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
-    scores = np.array([float(one.labels[0]) for one in pairs])
+    scores = np.array([float(pair.labels[0]) for pair in pairs])
     return Similarity(correlations(cosines, scores) | {"pairs": len(pairs)}, cosines)
 
 

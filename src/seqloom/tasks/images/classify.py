@@ -30,7 +30,7 @@ from seqloom.tasks.images.explain import ImageExplanation, explain_image
 from seqloom.tasks.model import TrainedModel
 
 CHUNK = 256
-"""Images that a model reads at one time when it does not learn."""
+"""Images of a batch in evaluation."""
 
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pixels `(rows, size, size, channels)` and labels `(rows,)`."""
@@ -38,7 +38,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 @torch.no_grad()
 def classify(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> LabelPredictions:
-    """What a model in evaluation mode makes of these images."""
+    """The predictions of a model in evaluation mode for these images."""
     found, device = [], device_of(model)
     for pixels, true in batches:
         logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)).float()
@@ -74,7 +74,7 @@ def patch_metrics(model: ViT, batches: Iterable[MaskedPatchBatch]) -> dict[str, 
 
 
 class ImageLabel(NamedTuple):
-    """What a model says of an image."""
+    """The prediction for an image."""
 
     image: str
     label: str
@@ -125,9 +125,8 @@ class ImageClassifier(TrainedModel):
                 self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype)
             )
             for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
-                named = dict.fromkeys(
-                    self.labels, 0.0
-                )  # of two classes of ImageNet with one name, a crane is of either
+                # two classes of ImageNet may have the same name: a crane is a bird or a machine
+                named = dict.fromkeys(self.labels, 0.0)
                 for label, probability in zip(self.labels, probabilities, strict=True):
                     named[label] += probability
                 best = max(range(len(probabilities)), key=probabilities.__getitem__)
@@ -152,20 +151,20 @@ class ImageClassifier(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""
         self.check("evaluate", request)
-        number = {label: at for at, label in enumerate(self.labels)}
+        ids = {label: index for index, label in enumerate(self.labels)}
 
         def batches() -> Iterator[Labelled]:
             for pictures in _chunks(log_progress(read_pictures(paths), "images read"), CHUNK):
                 for picture in pictures:
-                    if picture.label not in number:
+                    if picture.label not in ids:
                         raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
-                yield self._pixels(pictures), np.array([number[str(picture.label)] for picture in pictures])
+                yield self._pixels(pictures), np.array([ids[str(picture.label)] for picture in pictures])
 
         found = classify(self.model, batches(), self.preprocessing)
         if not len(found.true):
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
         counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
-        predicted = [self.labels[at] for at in found.predicted]
+        predicted = [self.labels[label] for label in found.predicted]
         return Evaluation(
             label_metrics(found, len(self.labels), "images"),
             outputs=predicted,

@@ -1,4 +1,4 @@
-"""How a text that is being typed is likely to go on, to the end of a word, from inside of one too.
+"""The likely continuations of a text that is being typed, to the end of a word, from inside of one too.
 
 Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the model reads the text up to the
 last certain boundary of tokens (`TextTokenizer.stable_prefix`). The bytes r of the rest are given back: the next
@@ -47,7 +47,7 @@ _TYPED = re.compile(r"[\w\x80-\U0010ffff]*\Z", re.ASCII)
 
 
 class Completion(NamedTuple):
-    """One way in which a text may go on."""
+    """A possible continuation of a text."""
 
     text: str
     """What comes after the text as it was typed, up to the end of a word; empty where the word that was typed
@@ -123,7 +123,7 @@ class Completer:
             inside=inside,
             follows=bool(
                 ids or (rest and self._spelling.space_prefix)
-            ),  # the rest has its lead, at the begin of a text too
+            ),  # the rest has its space, at the beginning of a text too
             words=words,
             n=n,
         )
@@ -148,9 +148,9 @@ class Completer:
         if not sure and not ids and not self._marks.bos:
             sure = min(1, len(last))  # something must be read first
         whole = self._spelling.spell(last)
-        if self._spelling.space_prefix and not whole.startswith(rest):  # a blank alone is no token
+        if self._spelling.space_prefix and not whole.startswith(rest):  # a space alone is no token
             return ids, rest
-        # A piece may spell a blank after it that is not typed yet (GPT).
+        # A piece may spell a space after it that is not typed yet (GPT).
         untyped = len(whole) - len(rest) if whole.startswith(rest) else 0
         given_back = self._spelling.spell(last[sure:])
         return ids + last[:sure], given_back[: max(0, len(given_back) - untyped)]
@@ -227,27 +227,27 @@ class _Search:
             [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
         )
         mass = probabilities.index_select(1, lexicon.ids) * shares  # in the order of what tokens spell
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if len(row.text) < len(self._rest):
-                self._cover(lexicon, self._rest[len(row.text) :], mass[at])
+                self._cover(lexicon, self._rest[len(row.text) :], mass[index])
             elif self._in_last_word(row.text):
                 breaks = _BREAKS[lexicon.first_bytes]
-                self._add(row.text, False, ends[at] + float(mass[at, breaks].sum()))
-                mass[at, breaks] = 0
+                self._add(row.text, False, ends[index] + float(mass[index, breaks].sum()))
+                mass[index, breaks] = 0
             else:
-                self._add(row.text, True, ends[at])
+                self._add(row.text, True, ends[index])
         values, places = mass.flatten().topk(min(max(self._bounds.rows, self._n), mass.numel()))
         grown = []
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
-            parent, at = divmod(place, len(lexicon.texts))
-            text = rows[parent].text + lexicon.texts[at]
+            parent, column = divmod(place, len(lexicon.texts))
+            text = rows[parent].text + lexicon.texts[column]
             ended = self._word_ends(text)
             if len(ended) >= self._words:  # inside of the token
                 self._add(text[: len(self._rest) + ended[self._words - 1]], False, value)
-            elif self._joined and self._in_last_word(text):  # whatever comes next begins with a blank
+            elif self._joined and self._in_last_word(text):  # whatever comes next begins with a space
                 self._add(text, False, value)
             else:
-                grown.append(_Row(value, text, parent, int(lexicon.ids[at])))
+                grown.append(_Row(value, text, parent, int(lexicon.ids[column])))
         least = self._bounds.least * max(self._worst(), 1e-4 * self._typed)
         return [row for row in grown if row.mass > least]
 

@@ -112,33 +112,32 @@ class Scorer:
         tokenizer, model = self.run.tokenizer, self.run.model
         special_ids = tokenizer.special_ids
         step = stride_of(model, stride)
-        given = tokenizer.encode([prompt])[0]
+        (prompt_ids,) = tokenizer.encode([prompt])
         remaining = iter(texts)
         while some := list(islice(remaining, CHUNK)):
             ids = tokenizer.encode(some)
-            scores = score_texts(
-                model, [[*given, *one] for one in ids], special_ids, stride=step, ranks=tokens
-            )
-            for text, one, whole in zip(some, ids, scores, strict=True):
-                score = whole.last(len(one))
+            inputs = [prompt_ids + text_ids for text_ids in ids]
+            scores = score_texts(model, inputs, special_ids, stride=step, ranks=tokens)
+            for text, text_ids, with_prompt in zip(some, ids, scores, strict=True):
+                score = with_prompt.last(len(text_ids))
+                unknown = 0 if special_ids.unk is None else text_ids.count(special_ids.unk)
                 yield Scored(
                     text=text,
                     log_probability=score.complete,
                     log_probability_without_end=score.prefix,
                     tokens=len(score.log_probs),
-                    unknown=0 if special_ids.unk is None else one.count(special_ids.unk),
+                    unknown=unknown,
                     bytes=len(text.encode()),
                     ended=score.ended,
-                    table=token_table(tokenizer, one, score),
+                    table=token_table(tokenizer, text_ids, score),
                 )
 
 
 def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> tuple[Token, ...]:
     if score.ranks is None:
         return ()
-    pieces = tokenizer.pieces(
-        [*ids, *([] if tokenizer.special_ids.eos is None else [tokenizer.special_ids.eos])]
-    )
+    eos = tokenizer.special_ids.eos
+    pieces = tokenizer.pieces([*ids, *(() if eos is None else (eos,))])
     pieces = pieces[len(pieces) - len(score.log_probs) :]
     bits = -score.log_probs / math.log(2)
     return tuple(
@@ -161,19 +160,19 @@ def language_model(folder: str | Path) -> LoadedRun:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """Which text of each pair a model holds likelier."""
+    """Which text of each pair a model finds more likely."""
 
     folder: str
     hits: dict[str, int]
-    """group -> pairs whose first text is likelier; the pairs that are held equally likely count half."""
+    """group -> pairs whose first text is more likely; in `halves`, pairs whose texts are equally likely."""
     halves: dict[str, int]
     pairs: dict[str, int]
 
     def accuracy(self, group: str | None = None) -> tuple[float, float, float]:
         """(percent, low, high) of a group, or of all; the ends of the 95 % interval (Wilson)."""
         groups = list(self.pairs) if group is None else [group]
-        hits = sum(2 * self.hits[one] + self.halves[one] for one in groups) / 2
-        pairs = sum(self.pairs[one] for one in groups)
+        hits = sum(2 * self.hits[name] + self.halves[name] for name in groups) / 2
+        pairs = sum(self.pairs[name] for name in groups)
         low, high = wilson_interval(hits, pairs)
         return 100 * hits / pairs, 100 * low, 100 * high
 
@@ -208,7 +207,7 @@ def contrast(
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]
         for (_, scorer), result in zip(models, found, strict=True):
-            scores = [one.log_probability for one in scorer.score(texts)]
+            scores = [score.log_probability for score in scorer.score(texts)]
             for group, good, bad in zip(groups, scores[::2], scores[1::2], strict=True):
                 for counts, hit in (
                     (result.hits, good > bad),
