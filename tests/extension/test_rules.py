@@ -49,6 +49,11 @@ def test_an_objective_a_rule_and_a_metric_are_used_and_needed(
     changed = command("predict", plain, pairs, "--set=decode.processors=[avoid=a, avoid=b]", PLUGIN)
     assert (changed.code, "a" in changed.out, "b" in changed.out) == (0, False, False)
 
+    trace = tmp_path / "trace.txt"
+    rules = "--set=decode.processors=[louder=2]"
+    assert command("predict", folder, pairs, rules, "--trace", trace, PLUGIN).code == 0
+    assert "ruled to" in trace.read_text()
+
     again = command("train", "--config", folder / "run.yaml", "--output-dir", tmp_path / "again", PLUGIN)
     assert again.code == 0
     assert (tmp_path / "again/model.safetensors").read_bytes() == weights[1]
@@ -74,7 +79,7 @@ def test_labels_are_measured_too(command: Command, tmp_path: Path) -> None:
     ("setting", "line"),
     [
         ("train.objective=x", "train.objective must be 'confidence_penalty', but is 'x'"),
-        ("decode.processors=[x=1]", "decode.processors.0 must be 'avoid', but is 'x=1'"),
+        ("decode.processors=[x=1]", "decode.processors.0 must be 'avoid' or 'louder', but is 'x=1'"),
         ("train.best=x", "'chrf', 'exact_match' or 'length_ratio', but is 'x'"),
         ("train.best=5", "'chrf', 'exact_match' or 'length_ratio', but is '5'"),
         ("train.best=f1", "train.best must be loss or bleu or chrf or exact_match or length_ratio for"),

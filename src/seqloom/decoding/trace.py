@@ -52,7 +52,10 @@ class Trace:
         log_probs, after = step.log_probs, []
         for processor in self._processors:
             log_probs = processor(step.live, log_probs)
-            after.append((processor.__qualname__.partition(".")[0], log_probs))
+            name: str = getattr(
+                processor, "__qualname__", type(processor).__name__
+            )  # of a plugin: any callable
+            after.append((name.partition(".")[0], log_probs))
         return after
 
     def _candidates(self, step: DecodingStep, row: int, after: list[tuple[str, Tensor]]) -> Iterator[str]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from torch import Tensor
+
 import seqloom
+from seqloom.decoding.hypotheses import LiveHypotheses
 from seqloom.decoding.logits_processors import LogitsProcessor, forbid
 from seqloom.protocols import Loss, Objective, Tokenizer
 from seqloom.shapes import IGNORE
@@ -29,6 +32,17 @@ class ConfidencePenalty:
         return Loss(loss.total + BETA * (log_probs.exp() * log_probs).sum(), loss.count)
 
 
+@final
+@dataclass(frozen=True)
+class Louder:
+    """decode.processors=[louder=2]: log-probabilities times a number."""
+
+    factor: float
+
+    def __call__(self, live: LiveHypotheses, log_probs: Tensor) -> Tensor:
+        return self.factor * log_probs
+
+
 def avoid(setting: str, tokenizer: Tokenizer) -> LogitsProcessor:
     """decode.processors=[avoid=e]: a lipogram, a text without this letter."""
     letter = setting.encode()
@@ -43,4 +57,5 @@ def length_ratio(answers: Sequence[str], references: Sequence[str]) -> float:
 
 seqloom.register_objective("confidence_penalty", ConfidencePenalty)
 seqloom.register_logits_processor("avoid", avoid)
+seqloom.register_logits_processor("louder", lambda setting, tokenizer: Louder(setting))
 seqloom.register_metric("length_ratio", length_ratio)
