@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.string_constraints import cut_at
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import SpecialIds, Tokenizer, context_of, device_of
+from seqloom.protocols import EncoderDecoder, SpecialIds, Tokenizer, context_of, device_of
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
 
 
@@ -33,13 +33,13 @@ class HasTarget(Protocol):
 
 
 class DecodedText(NamedTuple):
-    """One text that a model made of one input."""
+    """An output for an input."""
 
     text: str
     score: float
-    """Σ log p / length^α, of a sample Σ log p; 0 for the blank input, which no model reads."""
+    """Σ log p / length^α, of a sample Σ log p; 0 for a blank input, which the model does not read."""
     finished: bool
-    """False where the maximum length cut it off."""
+    """False where it reached the maximum length."""
 
 
 @packed_weights()
@@ -53,29 +53,28 @@ def decode_texts(
     """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty
     output.
 
-    Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees
+    Texts of similar length are decoded together; the order of the answers is that of the texts. `watch` sees
     each step.
     """
     sources, special_ids = tokenizer.encode(texts), tokenizer.special_ids
     outputs = [[DecodedText("", 0.0, True)] for _ in texts]
-    waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
+    nonblank = [i for i, text in enumerate(texts) if text.strip()]
+    nonblank.sort(key=lambda i: (len(sources[i]), i))
     options = generation_options(decode, tokenizer)
-    encoder_decoder: Any = model
-    for at in range(0, len(waiting), decode.batch_rows):
-        rows = waiting[at : at + decode.batch_rows]
+    encoder_decoder = cast(EncoderDecoder, model)
+    for first in range(0, len(nonblank), decode.batch_rows):
+        rows = nonblank[first : first + decode.batch_rows]
+        batch = source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
         with torch.inference_mode():
-            state = encoder_decoder.encode(
-                source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
-            )
+            state = encoder_decoder.encode(batch)
         lengths = [longest_output(model, len(sources[i]), decode, special_ids) for i in rows]
         prompts = [[*special_ids.bos]] * len(rows)
-        found = generate(encoder_decoder, state, prompts, lengths, options, watch)
-        for i, hypotheses in zip(rows, found, strict=True):
-            kept = require_hypotheses(hypotheses, options.strategy)
-            outputs[i] = [
-                DecodedText(cut_at(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished)
-                for h in kept
-            ]
+        generated = generate(encoder_decoder, state, prompts, lengths, options, watch)
+        for i, hypotheses in zip(rows, generated, strict=True):
+            outputs[i] = []
+            for hypothesis in require_hypotheses(hypotheses, options.strategy):
+                text = cut_at(tokenizer.decode(hypothesis.tokens), decode.stop)
+                outputs[i].append(DecodedText(text, hypothesis.score, hypothesis.finished))
     return outputs
 
 
