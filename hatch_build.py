@@ -1,6 +1,8 @@
-"""What pip runs when it installs the project: it compiles the recurrent layers' loops, where there is a C++ compiler.
+"""What pip runs when it installs the project: it compiles the recurrent layers' loops, where there is a C++
+compiler.
 
-Without one the project is complete and slower; `python -m seqloom.native` says why, and makes up for it later.
+Without one the project is complete and slower; `python -m seqloom.native` says why, and makes up for it
+later.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ def new_models() -> dict[str, Callable[[], Completer]]:
     models: dict[str, Any] = {
         "GPT, default size, random": GPT(GPTConfig(vocabulary_size=size)),
         "LSTM, default size, random": RecurrentLM(RecurrentLMConfig(vocabulary_size=size)),
-        f"{ORDER}-gram": Ngram.fit(NgramConfig(vocabulary_size=size, order=ORDER), counted(tokenizer, lines)),
+        f"{ORDER}-gram": Ngram.fit(
+            NgramConfig(vocabulary_size=size, order=ORDER), counted(tokenizer, lines)
+        ),
     }
     return {
         f"{name}, {size:,} pieces": lambda model=model: Completer(model.eval(), tokenizer)  # type: ignore[misc]
@@ -79,7 +81,10 @@ def counted(tokenizer: TextTokenizer, lines: Sequence[str]) -> np.ndarray[Any, A
 
 
 def folders(paths: Sequence[str]) -> dict[str, Callable[[], Completer]]:
-    return {"/".join(Path(path).parts[-2:]): lambda path=path: load_completer(path, "cpu") for path in paths}  # type: ignore[misc]
+    return {
+        "/".join(Path(path).parts[-2:]): lambda path=path: load_completer(path, "cpu")  # type: ignore[misc]
+        for path in paths
+    }
 
 
 def milliseconds(make: Callable[[], Completer], rounds: int) -> list[float]:
@@ -115,13 +120,19 @@ def main() -> None:
     ways = folders(arguments.folders) if arguments.folders else new_models()
     points = []
     for name, make in ways.items():
-        median, most, worst = np.quantile(milliseconds(make, arguments.rounds), [0.5, 0.95, 1.0]).tolist()
+        median, most, worst = np.quantile(
+            milliseconds(make, arguments.rounds), [0.5, 0.95, 1.0]
+        ).tolist()
         points.append({"model": name, "median": median, "of 95 in 100": most, "worst": worst})
     header = ["model", "median ms", "95 % are below", "worst", f"95 % within {GOAL:.0f} ms"]
     times = ("median", "of 95 in 100", "worst")
     good = {True: "yes", False: "no"}
     rows = [
-        [point["model"], *(f"{point[key]:.1f}" for key in times), good[point["of 95 in 100"] <= GOAL]]
+        [
+            point["model"],
+            *(f"{point[key]:.1f}" for key in times),
+            good[point["of 95 in 100"] <= GOAL],
+        ]
         for point in points
     ]
     text = (
@@ -130,7 +141,8 @@ def main() -> None:
     )
     text += report.table(header, rows)
     text += (
-        f"\n\n`python -m benchmarks.complete`, the fastest of {arguments.rounds} rounds for each keystroke."
+        f"\n\n`python -m benchmarks.complete`, the fastest of {arguments.rounds} rounds for each"
+        " keystroke."
     )
     print(text)
     if arguments.write:

@@ -57,7 +57,9 @@ def main() -> None:
     for size in arguments.megabytes:
         with tempfile.TemporaryDirectory() as folder:
             write_text(Path(folder, "text.txt"), lines, size * 10**6)
-            tokenizer = train_tokenizer(read_start(Path(folder, "text.txt")), arguments.tokenizer, 8000)
+            tokenizer = train_tokenizer(
+                read_start(Path(folder, "text.txt")), arguments.tokenizer, 8000
+            )
             Path(folder, "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
             if arguments.model:
                 write_text(Path(folder, "validation.txt"), lines, 200_000)
@@ -81,7 +83,11 @@ def main() -> None:
                 "peak_MiB": round(peak, 1),
                 **json.loads(Path(folder, "result.json").read_text(encoding="utf-8")),
             }
-    print(json.dumps({"tokenizer": arguments.tokenizer, "document": arguments.document, **result}, indent=2))
+    print(
+        json.dumps(
+            {"tokenizer": arguments.tokenizer, "document": arguments.document, **result}, indent=2
+        )
+    )
 
 
 def training(folder: Path, arguments: argparse.Namespace) -> list[str]:
@@ -129,14 +135,23 @@ def measured(folder: Path, data: DataConfig) -> None:
     text = str(folder / "text.txt")
     tokenizer = TextTokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
     began, worked = time.perf_counter(), time.process_time()
-    corpus = build_corpus(lambda: read_documents([text], data, ReadReport()), tokenizer, {}, folder / "store")
-    size, wall, cpu = corpus.totals.bytes / 1e6, time.perf_counter() - began, time.process_time() - worked
+    corpus = build_corpus(
+        lambda: read_documents([text], data, ReadReport()), tokenizer, {}, folder / "store"
+    )
+    size, wall, cpu = (
+        corpus.totals.bytes / 1e6,
+        time.perf_counter() - began,
+        time.process_time() - worked,
+    )
     speed = {
         "ids": corpus.totals.ids,
         "MB_per_second": round(size / wall, 2),
         "CPU_ms_per_MB": round(1000 * cpu / size),
     }
-    for plan in (WindowPlan(seed=0, window=WINDOW, rows=ROWS), StreamPlan(seed=0, window=WINDOW, rows=ROWS)):
+    for plan in (
+        WindowPlan(seed=0, window=WINDOW, rows=ROWS),
+        StreamPlan(seed=0, window=WINDOW, rows=ROWS),
+    ):
         began, ids = time.perf_counter(), 0
         for rows in islice(plan.epoch(corpus, 0), BATCHES):
             ids += load_windows(corpus, plan, rows, rows).targets.numel()

@@ -113,9 +113,14 @@ def measure(family: str, way: str, batch: int, rounds: int) -> dict[str, Any]:
     """Tokens a second of each, and our ratio to the peer's."""
     torch.manual_seed(0)
     peer = sharpened(FAMILIES[family]())
-    source = torch.randint(4, VOCABULARY - 1, (batch, SOURCE), generator=torch.Generator().manual_seed(1))
+    source = torch.randint(
+        4, VOCABULARY - 1, (batch, SOURCE), generator=torch.Generator().manual_seed(1)
+    )
     begin = int(peer.config.decoder_start_token_id)
-    runs = {OURS: our_run(same_weights(peer), way, source, begin), PEER: peer_run(peer, way, source)}
+    runs = {
+        OURS: our_run(same_weights(peer), way, source, begin),
+        PEER: peer_run(peer, way, source),
+    }
     assert runs[OURS]() == runs[PEER](), "the texts must agree"
     timing = interleaved(runs, rounds=rounds)
     return {

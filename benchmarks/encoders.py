@@ -35,12 +35,16 @@ REQUIRED = 1.3
 def lengths_of(path: str | None, count: int) -> list[int]:
     """How many tokens each row has."""
     if path is None:
-        drawn = torch.empty(count).log_normal_(mean=3.0, std=0.35, generator=torch.Generator().manual_seed(0))
+        drawn = torch.empty(count).log_normal_(
+            mean=3.0, std=0.35, generator=torch.Generator().manual_seed(0)
+        )
         return [int(length) for length in drawn.clamp(4, LONGEST)]
     with open_binary(path) as file:
         text = file.read().decode("utf-8", "replace")
     found = [
-        min(len(re.findall(r"\w+|[^\w\s]", line)) + 2, LONGEST) for line in text.splitlines() if line.strip()
+        min(len(re.findall(r"\w+|[^\w\s]", line)) + 2, LONGEST)
+        for line in text.splitlines()
+        if line.strip()
     ]
     return (found * (count // len(found) + 1))[:count]
 
@@ -163,7 +167,14 @@ def main() -> None:
         ]
         for point in points
     ]
-    header = ["way", "true tokens/s", "transformers'", "ratio to transformers", "required", "passes"]
+    header = [
+        "way",
+        "true tokens/s",
+        "transformers'",
+        "ratio to transformers",
+        "required",
+        "passes",
+    ]
     text = (
         f"A BERT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, float32, batches of"
         f" {arguments.rows} rows, {share:.0%} padding) beside transformers with the same"

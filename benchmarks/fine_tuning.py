@@ -101,13 +101,19 @@ def with_trainer(given: Files, seed: int, folder: Path) -> float:
                 "labels": names.index(label),
             }
             for ids, mask, segments, label in zip(
-                tokens["input_ids"], tokens["attention_mask"], tokens["token_type_ids"], labels, strict=True
+                tokens["input_ids"],
+                tokens["attention_mask"],
+                tokens["token_type_ids"],
+                labels,
+                strict=True,
             )
         ]
 
     train, dev = encoded(given.train), encoded(given.dev)
     trainer = Trainer(
-        model=AutoModelForSequenceClassification.from_pretrained(given.checkpoint, num_labels=len(names)),
+        model=AutoModelForSequenceClassification.from_pretrained(
+            given.checkpoint, num_labels=len(names)
+        ),
         args=TrainingArguments(**trainer_settings(len(train), seed, folder)),
         train_dataset=train,
         eval_dataset=dev,
@@ -172,7 +178,12 @@ def seqloom_settings(examples: int, seed: int) -> list[str]:
         *("head.pooling=first", "head.activation=tanh", "head.dropout=0.1"),
         *(f"train.max_steps={total}", f"train.evaluate_every={total}", f"train.batch_rows={ROWS}"),
         *(f"train.learning_rate={RATE}", "train.schedule=linear", f"train.warmup_steps={warmup}"),
-        *("train.beta2=0.999", "train.weight_decay=0.01", "train.clip_norm=1.0", f"train.seed={seed}"),
+        *(
+            "train.beta2=0.999",
+            "train.weight_decay=0.01",
+            "train.clip_norm=1.0",
+            f"train.seed={seed}",
+        ),
         *("train.device=cpu", "train.dtype=float32", f"train.threads={torch.get_num_threads()}"),
     ]
 
@@ -222,13 +233,19 @@ def described(found: dict[str, list[Outcome]], given: Files) -> str:
         scores = ", ".join(f"{one.accuracy:.2f}" for one in runs)
         seconds = Spread.of(one.seconds for one in runs)
         rows.append(
-            [name, scores, f"{mean.mean:.2f} ({mean.low:.2f} to {mean.high:.2f})", f"{seconds.median:.0f}"]
+            [
+                name,
+                scores,
+                f"{mean.mean:.2f} ({mean.low:.2f} to {mean.high:.2f})",
+                f"{seconds.median:.0f}",
+            ]
         )
     within, faster = verdict(found)
     ratio = ratio_of(found)
+    table = report.table(["side", "seed by seed", "mean (95 % interval)", "seconds"], rows)
     return (
         f"{Path(given.checkpoint).name} on {Path(given.train).name}, accuracy on {Path(given.dev).name} in"
-        f" percent.\n\n{report.table(['side', 'seed by seed', 'mean (95 % interval)', 'seconds'], rows)}\n\nTimes"
+        f" percent.\n\n{table}\n\nTimes"
         f" the speed of Trainer, paired by seed: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}),"
         f" {'no more time' if faster else 'more time'}. Our mean is {'not ' if within else ''}below the"
         " interval of Trainer's seeds.\n\n`python -m benchmarks.fine_tuning TRAIN.tsv DEV.tsv --from"
@@ -270,7 +287,9 @@ def main() -> None:
     if arguments.write:
         figures = {name: [one._asdict() for one in runs] for name, runs in found.items()}
         report.publish(
-            "fine_tuning", {**figures, "ratio": ratio_of(found)._asdict()}, f"## Fine-tuning\n\n{text}"
+            "fine_tuning",
+            {**figures, "ratio": ratio_of(found)._asdict()},
+            f"## Fine-tuning\n\n{text}",
         )
 
 

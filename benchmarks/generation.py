@@ -38,7 +38,9 @@ BOS, EOS, PAD = 1, 2, 0
 
 
 def prompts(batch: int) -> Tensor:
-    return torch.randint(16, VOCABULARY, (batch, PROMPT), generator=torch.Generator().manual_seed(1))
+    return torch.randint(
+        16, VOCABULARY, (batch, PROMPT), generator=torch.Generator().manual_seed(1)
+    )
 
 
 def our_model() -> GPT:
@@ -53,7 +55,9 @@ def our_model() -> GPT:
         documents="joined",
     )
     model = GPT(config).eval()
-    with torch.no_grad():  # sharper than at the start, so that the likeliest token is far from the next
+    with (
+        torch.no_grad()
+    ):  # sharper than at the start, so that the likeliest token is far from the next
         model.embedding.weight.mul_(8)
     return model
 
@@ -146,12 +150,17 @@ def plain_run(model: Any, way: str, read: Tensor) -> Run:
         x = body.wte(tokens) + body.wpe.weight[at : at + steps]
         for layer, block in enumerate(body.h):
             query, key, value = (
-                block.attn.c_attn(block.ln_1(x)).view(rows, steps, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+                block.attn.c_attn(block.ln_1(x))
+                .view(rows, steps, 3, HEADS, -1)
+                .permute(2, 0, 3, 1, 4)
             )
             keys[layer][:, :, at : at + steps] = key
             values[layer][:, :, at : at + steps] = value
             mixed = F.scaled_dot_product_attention(
-                query, keys[layer][:, :, : at + steps], values[layer][:, :, : at + steps], is_causal=steps > 1
+                query,
+                keys[layer][:, :, : at + steps],
+                values[layer][:, :, : at + steps],
+                is_causal=steps > 1,
             )
             x = x + block.attn.c_proj(mixed.transpose(1, 2).flatten(2))
             x = x + block.mlp.c_proj(F.gelu(block.mlp.c_fc(block.ln_2(x)), approximate="tanh"))
@@ -246,7 +255,11 @@ def main() -> None:
     """Measures what was asked for."""
     arguments = parsed()
     torch.set_num_threads(arguments.threads)
-    points = [measure(way, batch, arguments.rounds) for way in arguments.ways for batch in arguments.batches]
+    points = [
+        measure(way, batch, arguments.rounds)
+        for way in arguments.ways
+        for batch in arguments.batches
+    ]
     title = (
         f"Decoding with a GPT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, prompts of"
         f" {PROMPT}, {NEW} new tokens, float32)"

@@ -40,7 +40,9 @@ STEPS_FOR_MEMORY = 3
 
 def batch(rows: int = ROWS, steps: int = CONTEXT) -> tuple[Tensor, Tensor]:
     """Inputs that begin with <s>, and targets."""
-    ids = torch.randint(16, VOCABULARY, (rows, steps + 1), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        16, VOCABULARY, (rows, steps + 1), generator=torch.Generator().manual_seed(0)
+    )
     ids[:, 0] = 1
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
@@ -82,7 +84,9 @@ def transformers_model(**options: Any) -> Any:
 
 
 def transformers_step(dtype: str) -> Step:
-    model = transformers_model(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False).train()
+    model = transformers_model(
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False
+    ).train()
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = model(

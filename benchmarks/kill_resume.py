@@ -48,7 +48,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = measure(Path(folder), arguments.kills, arguments.steps, random.Random(arguments.seed))
+        report = measure(
+            Path(folder), arguments.kills, arguments.steps, random.Random(arguments.seed)
+        )
     print(json.dumps(report))
     return 0 if report["same_bits"] else 1
 
@@ -98,7 +100,8 @@ def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
         words = ["--resume", str(folder)]
     else:
         data, validation = (
-            [str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
+            [str(folder.parent / f"{name}.{side}") for side in "ab"]
+            for name in ("train", "validation")
         )
         settings = [
             f"--set={one}"
@@ -123,7 +126,12 @@ def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
 
 
 def kill(
-    process: subprocess.Popen[bytes], folder: Path, *, inside: bool, within: float, rng: random.Random
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    *,
+    inside: bool,
+    within: float,
+    rng: random.Random,
 ) -> str:
     """Kills a process, in a save or at any time; says when that was."""
     began = time.time()
@@ -157,9 +165,15 @@ def outcome(folder: Path) -> dict[str, str]:
     paths = [folder / "model.safetensors", *last.iterdir()]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     untimed = json.dumps(
-        [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in metrics]
+        [
+            {key: value for key, value in line.items() if key != "tokens_per_second"}
+            for line in metrics
+        ]
     )
-    digests = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    digests = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
     return digests | {"metrics.jsonl": hashlib.sha256(untimed.encode()).hexdigest()}
 
 

@@ -130,7 +130,9 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
         [
             Case("full softmax", "recurrent_lm:small"),
             Case("adaptive softmax", "recurrent_lm:small", ("model.output=adaptive",)),
-            Case("sampled softmax (importance)", "recurrent_lm:small", ("model.output=importance",)),
+            Case(
+                "sampled softmax (importance)", "recurrent_lm:small", ("model.output=importance",)
+            ),
             Case("sampled softmax (BlackOut)", "recurrent_lm:small", ("model.output=blackout",)),
         ],
     ),
@@ -140,7 +142,10 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
 def seqloom(*words: str) -> dict[str, Any]:
     """The last line of a command's JSON."""
     done = subprocess.run(
-        [sys.executable, "-m", "seqloom", *words, "--json"], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "seqloom", *words, "--json"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -163,7 +168,9 @@ def train(
     ]
     for setting in (*common, *case.settings, *((f"train.max_steps={steps}",) if steps else ())):
         words += ["--set", setting]
-    process = subprocess.Popen([sys.executable, "-m", "seqloom", *words, "--json"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seqloom", *words, "--json"], stdout=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -232,7 +239,9 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['peak_mib']:,}",
         ]
         for name, form in (("loss", ".3f"), ("perplexity", ".4g"), ("bits_per_byte", ".3f")):
-            cells.append(f"{row[name]:{form}} ({row[f'{name}_low']:{form}} to {row[f'{name}_high']:{form}})")
+            cells.append(
+                f"{row[name]:{form}} ({row[f'{name}_low']:{form}} to {row[f'{name}_high']:{form}})"
+            )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -246,7 +255,9 @@ def main() -> None:
         "files", nargs="+", help="training, validation and (by default the validation) test text"
     )
     parser.add_argument("--minutes", type=float, default=4, help="of training for each network")
-    parser.add_argument("--folder", type=Path, default=Path("runs/language-models"), help="where the runs go")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/language-models"), help="where the runs go"
+    )
     parser.add_argument("--output", type=Path, help="figures as JSON")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     given = parser.parse_args()
@@ -270,7 +281,12 @@ def main() -> None:
         }
         given.output.write_text(
             json.dumps(
-                {"command": " ".join(sys.argv), "machine": machine, "minutes": given.minutes, "rows": rows},
+                {
+                    "command": " ".join(sys.argv),
+                    "machine": machine,
+                    "minutes": given.minutes,
+                    "rows": rows,
+                },
                 indent=1,
             )
         )

@@ -59,7 +59,10 @@ words."""
 
 def spread(rows: int, low: int, high: int) -> list[int]:
     """`rows` lengths in no order, evenly from `low` to `high`: uniform, and the same for all who measure."""
-    return [round(length) for length in np.random.default_rng(0).permutation(np.linspace(low, high, rows))]
+    return [
+        round(length)
+        for length in np.random.default_rng(0).permutation(np.linspace(low, high, rows))
+    ]
 
 
 def captions(rows: int, batches: int, *, bucketed: bool) -> list[list[int]]:

@@ -196,7 +196,9 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--once", nargs=3, metavar=("SIDE", "FAMILY", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--once", nargs=3, metavar=("SIDE", "FAMILY", "FOLDER"), help=argparse.SUPPRESS
+    )
     parser.add_argument(
         "--write", action="store_true", help="publish in docs/, in the place of the last figures"
     )
@@ -204,7 +206,10 @@ def main() -> None:
     if arguments.once:
         print(json.dumps(open_once(*arguments.once)))
         return
-    found = {family: compared(family, arguments.gigabytes, arguments.rounds) for family in arguments.families}
+    found = {
+        family: compared(family, arguments.gigabytes, arguments.rounds)
+        for family in arguments.families
+    }
     text = "\n\n".join(
         [said for _, said in found.values()]
         + [f"`python -m benchmarks.loading`, median of {arguments.rounds} rounds."]

@@ -66,7 +66,11 @@ class Timing(NamedTuple):
 
 
 def interleaved(
-    ways: Mapping[str, Callable[[], object]], *, rounds: int, least: float = 0.05, patience: float = 0.5
+    ways: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    least: float = 0.05,
+    patience: float = 0.5,
 ) -> Timing:
     """Runs all ways by turns, in `rounds` rounds after a warm-up; a way's turn lasts at least `least`
     seconds.
@@ -80,7 +84,9 @@ def interleaved(
     gc.collect()
     gc.disable()
     try:
-        while len(measured) < 2 * rounds and sum(waited <= WAITED for waited, _ in measured) < rounds:
+        while (
+            len(measured) < 2 * rounds and sum(waited <= WAITED for waited, _ in measured) < rounds
+        ):
             _wait_for_quiet(patience)
             order = list(ways) if len(measured) % 2 == 0 else list(ways)[::-1]
             turns = {way: _turn(ways[way], counts[way]) for way in order}

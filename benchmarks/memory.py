@@ -26,7 +26,9 @@ def peak_anonymous(command: list[str]) -> int:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             try:
-                found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+                found = re.search(
+                    r"RssAnon:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text()
+                )
             except (FileNotFoundError, ProcessLookupError):
                 break
             peak = max(peak, int(found.group(1)) if found else 0)
@@ -81,7 +83,10 @@ def main() -> None:
                 *where,
             ]
             result[size] = (
-                peak_anonymous(command + [word for setting in settings for word in ("--set", setting)]) / 1024
+                peak_anonymous(
+                    command + [word for setting in settings for word in ("--set", setting)]
+                )
+                / 1024
             )
             result[f"{size}_pairs"] = len(Path(files[0]).read_bytes().split(b"\n")) - 1
     print(json.dumps({**result, "ratio": result["long"] / result["short"], "unit": "MiB"}))

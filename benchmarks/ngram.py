@@ -39,7 +39,12 @@ from benchmarks.recurrent_memory import kibibytes
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram, NgramConfig
 
-BOS, EOS, UNK, FIRST = NgramConfig.bos_id, NgramConfig.eos_id, NgramConfig.unk_id, NgramConfig.first_word_id
+BOS, EOS, UNK, FIRST = (
+    NgramConfig.bos_id,
+    NgramConfig.eos_id,
+    NgramConfig.unk_id,
+    NgramConfig.first_word_id,
+)
 NLTK_ORDER, NLTK_WORDS, NLTK_SCORED = 3, 100_000, 300
 
 Sentences = Sequence[Sequence[str]]
@@ -67,7 +72,9 @@ class Corpus(NamedTuple):
     def of(cls, train: Sentences, test: Sentences) -> Corpus:
         """Numbers the words of `train`."""
         return cls(
-            train, test, {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(train)), FIRST)}
+            train,
+            test,
+            {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(train)), FIRST)},
         )
 
     @property
@@ -96,7 +103,10 @@ def has(module: str) -> bool:
 
 def nltk_model(sentences: Sentences) -> Any:
     """A fitted KneserNeyInterpolated of order 3."""
-    lm, preprocessing = importlib.import_module("nltk.lm"), importlib.import_module("nltk.lm.preprocessing")
+    lm, preprocessing = (
+        importlib.import_module("nltk.lm"),
+        importlib.import_module("nltk.lm.preprocessing"),
+    )
     model = lm.KneserNeyInterpolated(NLTK_ORDER)
     model.fit(*preprocessing.padded_everygram_pipeline(NLTK_ORDER, sentences))
     return model
@@ -138,7 +148,9 @@ class Rate(NamedTuple):
 
 def rates(ways: dict[str, Way], rounds: int) -> dict[str, Rate]:
     """All of them by turns; the first is ours."""
-    seconds = interleaved({name: way.run for name, way in ways.items()}, rounds=rounds, least=0.0).seconds
+    seconds = interleaved(
+        {name: way.run for name, way in ways.items()}, rounds=rounds, least=0.0
+    ).seconds
     each = {name: [way.words / second for second in seconds[name]] for name, way in ways.items()}
     ours = each[next(iter(ways))]
     return {
@@ -213,7 +225,10 @@ def memory(corpus: Corpus, order: int, arpa: Path) -> dict[str, tuple[float, int
         held = sum(tensor.numel() * tensor.element_size() for tensor in model.buffers()) / 2**20
         found[f"seqloom holds, order {order}, tables included"] = (held, len(stream))
         if has("kenlm"):
-            found[f"kenlm (Python) reads ARPA, order {order}"] = (in_child("kenlm", str(arpa)), len(stream))
+            found[f"kenlm (Python) reads ARPA, order {order}"] = (
+                in_child("kenlm", str(arpa)),
+                len(stream),
+            )
     return found
 
 
@@ -221,7 +236,11 @@ def in_child(*arguments: str) -> float:
     """MiB by which a new process grew."""
     command = [sys.executable, "-m", "benchmarks.ngram", "--child", *arguments]
     done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[1]
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[1],
     )
     return int(done.stdout) / 1024
 
@@ -235,7 +254,8 @@ def child(what: str, *arguments: str) -> None:
         fit(np.array([FIRST, EOS], np.uint32), FIRST + 1, 2)
     elif what == "nltk":
         run = partial(
-            nltk_model, [line.split(" ") for line in Path(arguments[0]).read_text("utf-8").split("\n")]
+            nltk_model,
+            [line.split(" ") for line in Path(arguments[0]).read_text("utf-8").split("\n")],
         )
         nltk_model([["a"]])
     else:
@@ -257,7 +277,11 @@ def tables(
 
     def rows(found: dict[str, Rate]) -> list[list[str]]:
         return [
-            [name, f"{rate.words.median:,.0f}", f"{rate.ratio.median:,.2f} ± {rate.ratio.half_range:,.2f}"]
+            [
+                name,
+                f"{rate.words.median:,.0f}",
+                f"{rate.ratio.median:,.2f} ± {rate.ratio.half_range:,.2f}",
+            ]
             for name, rate in found.items()
         ]
 
@@ -288,14 +312,20 @@ def kenlm_text(path: Path, *, skip: str | None = None) -> list[list[str]]:
 def against_kenlm(answers: Path, text: Path) -> str:
     """The largest difference of any word's log10 p, for each order. What `<unk>` stands for was skipped in
     training."""
-    corpus = Corpus.of(kenlm_text(text / "valid.txt.gz", skip="<unk>"), kenlm_text(text / "test.txt.gz"))
+    corpus = Corpus.of(
+        kenlm_text(text / "valid.txt.gz", skip="<unk>"), kenlm_text(text / "test.txt.gz")
+    )
     test = corpus.stream(corpus.test)
     rows = []
     for order in range(2, 6):
         model = fit(corpus.stream(corpus.train), corpus.vocabulary_size, order)
-        with gzip.open(answers / f"query_order{order}.txt.gz", "rt", encoding="utf-8", newline="\n") as file:
+        with gzip.open(
+            answers / f"query_order{order}.txt.gz", "rt", encoding="utf-8", newline="\n"
+        ) as file:
             fields = [field for line in file for field in line.split("\t") if field.strip()]
-        expected = torch.tensor([float(field.rsplit(" ", 1)[1]) for field in fields], dtype=torch.float64)
+        expected = torch.tensor(
+            [float(field.rsplit(" ", 1)[1]) for field in fields], dtype=torch.float64
+        )
         models = {f"built, order {order}": model}
         again = read_arpa(write_arpa_lines(model, corpus), "written")
         models[f"written as ARPA and read, order {order}"] = again.model
@@ -304,7 +334,9 @@ def against_kenlm(answers: Path, text: Path) -> str:
         if order == 3:
             with gzip.open(answers / "order3.arpa.gz") as packed:
                 theirs = read_arpa(packed, "order3.arpa.gz")
-            known = Corpus(corpus.train, corpus.test, {word: i for i, word in enumerate(theirs.words, FIRST)})
+            known = Corpus(
+                corpus.train, corpus.test, {word: i for i, word in enumerate(theirs.words, FIRST)}
+            )
             found = log_probs(theirs.model, known.stream(corpus.test))
             rows.append(["order3.arpa.gz read", f"{len(expected):,}", difference(found, expected)])
     return report.table(["", "words", "largest difference of log10 p"], rows)
@@ -323,7 +355,9 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--order", type=int, default=5)
-    parser.add_argument("--megabytes", type=float, default=20.0, help="of the standard library's sources")
+    parser.add_argument(
+        "--megabytes", type=float, default=20.0, help="of the standard library's sources"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(

@@ -38,8 +38,9 @@ ADAPTIVE = "torch: AdaptiveLogSoftmaxWithLoss"
 OURS: dict[str, OutputKind] = {f"seqloom: {kind}": kind for kind in get_args(OutputKind)}
 WAYS = (PEER, CHUNKED, ADAPTIVE, *OURS)
 TEXT = f"""\
-Training step of the output layer alone, {POSITIONS:,} positions, width {WIDTH}, 4,096 draws where it samples: milliseconds, times the
-speed of torch's plain cross-entropy ± half the range of the rounds, and MiB of memory beyond weights and inputs."""
+Training step of the output layer alone, {POSITIONS:,} positions, width {WIDTH}, 4,096 draws where it
+samples: milliseconds, times the speed of torch's plain cross-entropy ± half the range of the rounds,
+and MiB of memory beyond weights and inputs."""
 
 
 def zipf(vocabulary: int) -> tuple[Tensor, Tensor]:
@@ -75,16 +76,25 @@ def layer_of(
             ours.set_counts(counts)
         return ours, lambda hidden, targets: ours.loss(hidden, targets).total
     if name == ADAPTIVE:
-        adaptive = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, vocabulary, list(default_cutoffs(vocabulary)))
+        adaptive = nn.AdaptiveLogSoftmaxWithLoss(
+            WIDTH, vocabulary, list(default_cutoffs(vocabulary))
+        )
         return adaptive, lambda hidden, targets: -adaptive(hidden, targets).output.sum()
     linear = nn.Linear(WIDTH, vocabulary)
     if name == PEER:
-        return linear, lambda hidden, targets: F.cross_entropy(linear(hidden), targets, reduction="sum")
+        return linear, lambda hidden, targets: F.cross_entropy(
+            linear(hidden), targets, reduction="sum"
+        )
     options = torch.nn.LinearCrossEntropyOptions()
 
     def chunked(hidden: Tensor, targets: Tensor) -> Tensor:
         total: Tensor = F.linear_cross_entropy(
-            hidden, linear.weight, targets, linear_bias=linear.bias, reduction="sum", options=options
+            hidden,
+            linear.weight,
+            targets,
+            linear_bias=linear.bias,
+            reduction="sum",
+            options=options,
         )
         return total
 
@@ -192,7 +202,9 @@ def main() -> None:
         return
     torch.set_num_threads(arguments.threads)
     began = time.monotonic()
-    columns = [(vocabulary, dtype) for vocabulary in arguments.vocabularies for dtype in arguments.dtypes]
+    columns = [
+        (vocabulary, dtype) for vocabulary in arguments.vocabularies for dtype in arguments.dtypes
+    ]
     figures = {column: measure(*column, arguments.rounds) for column in columns}
     body = [[name, *(shown(figures[column].get(name)) for column in columns)] for name in WAYS]
     waited = max(one["waited"] for found in figures.values() for one in found.values())

@@ -100,7 +100,11 @@ class GRULoop(Loop):
     """Cho et al. 2014, as published: h̃ = tanh(W_x x + W_h (r ⊙ h) + b)."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        h, outputs, parts = inputs.new_zeros(len(inputs), self.width), [], [2 * self.width, self.width]
+        h, outputs, parts = (
+            inputs.new_zeros(len(inputs), self.width),
+            [],
+            [2 * self.width, self.width],
+        )
         for_gates, for_candidate = self.for_state.T.split_with_sizes(parts, 1)
         gates, candidates = self.product(inputs).split_with_sizes(parts, -1)
         for gate, candidate in zip(gates.unbind(1), candidates.unbind(1), strict=True):
@@ -172,7 +176,10 @@ class ProjectedLSTMLoop(Loop):
         self.projection = copied(layer.weight_p)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        h, c = inputs.new_zeros(len(inputs), len(self.projection)), inputs.new_zeros(len(inputs), self.width)
+        h, c = (
+            inputs.new_zeros(len(inputs), len(self.projection)),
+            inputs.new_zeros(len(inputs), self.width),
+        )
         weight, projection, outputs = self.for_state.T, self.projection.T, []
         for product in self.product(inputs).unbind(1):
             i, f, g, o = torch.addmm(product, h, weight).chunk(4, 1)

@@ -30,7 +30,9 @@ class PlainLoop(nn.Module):
     def __init__(self, layer: RecurrentLayer) -> None:
         super().__init__()
         self.width, self.outputs = layer.width, layer.output_width
-        self.of_input = linear(layer.weight_x, layer.bias if len(layer.weight_x) == len(layer.bias) else None)
+        self.of_input = linear(
+            layer.weight_x, layer.bias if len(layer.weight_x) == len(layer.bias) else None
+        )
         self.of_state = nn.ModuleList(
             linear(block) for block in layer.weight_h.chunk(len(layer.weight_h) // layer.width)
         )
@@ -44,7 +46,10 @@ class PlainLoop(nn.Module):
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
-        h, c = inputs.new_zeros(len(inputs), self.outputs), inputs.new_zeros(len(inputs), self.width)
+        h, c = (
+            inputs.new_zeros(len(inputs), self.outputs),
+            inputs.new_zeros(len(inputs), self.width),
+        )
         outputs = []
         for x in self.prepared(inputs).unbind(1):
             h, c = self.step(x, h, c)
@@ -154,7 +159,9 @@ class LayerNormLSTM(GatedLoop):
         super().__init__(layer)
         self.of_input, self.bias = linear(layer.weight_x), nn.Parameter(layer.bias.detach().clone())
         dtype = layer.bias.dtype
-        self.norm_x, self.norm_h = (nn.LayerNorm(4 * layer.width, bias=False, dtype=dtype) for _ in range(2))
+        self.norm_x, self.norm_h = (
+            nn.LayerNorm(4 * layer.width, bias=False, dtype=dtype) for _ in range(2)
+        )
         self.norm_c = nn.LayerNorm(layer.width, dtype=dtype)
         copies = (
             (self.norm_x.weight, layer.gain_x),

@@ -50,7 +50,8 @@ STEP_CELLS: dict[str, tuple[str, TorchCell]] = {
     "gru-torch": ("GRU as in torch", nn.GRUCell),
 }
 TRAINING = f"""\
-Training step: forward and backward over {STEPS} steps (captions: as many as they have), float32, gradient of the input
+Training step: forward and backward over {STEPS} steps (captions: as many as they have), float32,
+gradient of the input
 included. Times the speed of the peer ± half the range of the rounds (share of the sgemm peak)."""
 MEMORY_CASES = ("lstm",)
 MEMORY_NOISE = 0.02
@@ -81,7 +82,8 @@ def measure_training(case: Case, size: Size, rounds: int, peak: float) -> list[P
     batches = batches_of(case, size, layers)
     tokens = sum(batch.tokens for batch in batches)
     timing = interleaved(
-        {name: training_step(way, batches) for name, way in ways_of(case, layers).items()}, rounds=rounds
+        {name: training_step(way, batches) for name, way in ways_of(case, layers).items()},
+        rounds=rounds,
     )
     seconds = timing.median(OURS)
     points = [
@@ -136,7 +138,13 @@ def training(cases: Sequence[Case], sizes: Sequence[Size], rounds: int) -> tuple
             text.append(f"{('One layer', 'Two layers')[layers - 1]}, batch x width:")
             text.append(
                 report.table(
-                    ["layer", "lengths", "peer", *(f"{size.rows} x {size.width}" for size in columns)], body
+                    [
+                        "layer",
+                        "lengths",
+                        "peer",
+                        *(f"{size.rows} x {size.width}" for size in columns),
+                    ],
+                    body,
                 )
             )
     text.append(summary(rows, points))
@@ -163,7 +171,9 @@ def summary(rows: Sequence[tuple[Case, str]], points: Sequence[Point]) -> str:
         worst, mean = min(ratios, key=ratios.__getitem__), geometric_mean(list(ratios.values()))
         asked = peer == next(iter(case.peers))
         passes = ratios[worst] >= case.worst and mean >= (case.mean or 0.0)
-        needed = [f"{case.worst:.2f}", f"{case.mean:.2f}" if case.mean else ""] if asked else ["", ""]
+        needed = (
+            [f"{case.worst:.2f}", f"{case.mean:.2f}" if case.mean else ""] if asked else ["", ""]
+        )
         verdict = ("yes" if passes else "no") if asked else ""
         body.append(
             [
@@ -176,7 +186,17 @@ def summary(rows: Sequence[tuple[Case, str]], points: Sequence[Point]) -> str:
             ]
         )
     return report.table(
-        ["layer", "lengths", "peer", "worst (at)", "required", "geometric mean", "required", "passes"], body
+        [
+            "layer",
+            "lengths",
+            "peer",
+            "worst (at)",
+            "required",
+            "geometric mean",
+            "required",
+            "passes",
+        ],
+        body,
     )
 
 
@@ -210,7 +230,9 @@ def torch_step(layers: RecurrentStack, kind: TorchCell) -> Callable[[], None]:
     return run
 
 
-def step(cells: Sequence[str], widths: Sequence[int], rounds: int) -> tuple[list[dict[str, Any]], str]:
+def step(
+    cells: Sequence[str], widths: Sequence[int], rounds: int
+) -> tuple[list[dict[str, Any]], str]:
     """Figures and table of inference step by step."""
     figures, body = [], []
     for name in cells:
@@ -219,7 +241,9 @@ def step(cells: Sequence[str], widths: Sequence[int], rounds: int) -> tuple[list
         body.append([title, peer])
         for width in widths:
             layers = RecurrentStack(RecurrentStackConfig(name, width, width))
-            timing = interleaved({OURS: single_step(layers), peer: torch_step(layers, kind)}, rounds=rounds)
+            timing = interleaved(
+                {OURS: single_step(layers), peer: torch_step(layers, kind)}, rounds=rounds
+            )
             ratio, microseconds = (
                 timing.ratio(OURS, peer),
                 {way: 1e6 * timing.median(way) for way in (OURS, peer)},
@@ -237,9 +261,12 @@ def step(cells: Sequence[str], widths: Sequence[int], rounds: int) -> tuple[list
                 f"step {name:13} {width:9} {peer:15} {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}] "
                 f" {microseconds[OURS]:.0f} µs"
             )
-            body[-1].append(f"{ratio.median:.2f} ± {ratio.half_range:.2f} ({microseconds[OURS]:.0f} µs)")
+            body[-1].append(
+                f"{ratio.median:.2f} ± {ratio.half_range:.2f} ({microseconds[OURS]:.0f} µs)"
+            )
     text = (
-        "One step of one sequence, no gradients. Times the speed of the peer ± half the range (time of ours)."
+        "One step of one sequence, no gradients."
+        " Times the speed of the peer ± half the range (time of ours)."
     )
     return (
         figures,
@@ -293,12 +320,21 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--parts", nargs="+", default=["training", "step", "memory"], choices=["training", "step", "memory"]
+        "--parts",
+        nargs="+",
+        default=["training", "step", "memory"],
+        choices=["training", "step", "memory"],
     )
     parser.add_argument(
-        "--cells", nargs="+", default=["*"], metavar="NAME", help=", ".join(case.name for case in CASES)
+        "--cells",
+        nargs="+",
+        default=["*"],
+        metavar="NAME",
+        help=", ".join(case.name for case in CASES),
     )
-    parser.add_argument("--sizes", nargs="+", default=["*"], metavar="SIZE", help=", ".join(map(str, SIZES)))
+    parser.add_argument(
+        "--sizes", nargs="+", default=["*"], metavar="SIZE", help=", ".join(map(str, SIZES))
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -317,13 +353,19 @@ def main() -> None:
     arguments = parsed()
     torch.set_num_threads(arguments.threads)
     began = time.monotonic()
-    cases = [case for case in CASES if any(fnmatch(case.name, pattern) for pattern in arguments.cells)]
-    sizes = [size for size in SIZES if any(fnmatch(str(size), pattern) for pattern in arguments.sizes)]
+    cases = [
+        case for case in CASES if any(fnmatch(case.name, pattern) for pattern in arguments.cells)
+    ]
+    sizes = [
+        size for size in SIZES if any(fnmatch(str(size), pattern) for pattern in arguments.sizes)
+    ]
     figures: dict[str, Any] = {}
     texts = []
     if "training" in arguments.parts and cases:
         points, text = training(cases, sizes, arguments.rounds)
-        figures["training"] = [{**point._asdict(), "ratio": point.ratio._asdict()} for point in points]
+        figures["training"] = [
+            {**point._asdict(), "ratio": point.ratio._asdict()} for point in points
+        ]
         texts.append(text)
     if "step" in arguments.parts:
         names, widths = (
@@ -333,12 +375,16 @@ def main() -> None:
         figures["step"], text = step(names, widths, arguments.rounds)
         texts.append(text)
     if "memory" in arguments.parts:
-        figures["memory"], text = memory([case for case in cases if case.name in MEMORY_CASES], sizes)
+        figures["memory"], text = memory(
+            [case for case in cases if case.name in MEMORY_CASES], sizes
+        )
         texts.append(text)
     took = f"`python -m benchmarks.recurrent`, {arguments.rounds} rounds, {time.monotonic() - began:.0f} s."
     if "training" in figures:
         waited = max(point["waited"] for point in figures["training"])
-        took += f" The most that a size waited for a core that others had: {waited:.0%} of its time."
+        took += (
+            f" The most that a size waited for a core that others had: {waited:.0%} of its time."
+        )
     texts.append(took)
     whole = "\n\n".join(texts)
     print(whole)

@@ -84,13 +84,19 @@ def beside_loop(
         "tuned loop": partial(peers.Stack, tuned),
     }
     ways: dict[str, MakePeer] = {**loops, **(FULL if torch_too else {})}
-    return Case(name=name, title=title, cell=cell or name, peers=ways, worst=1.4, mean=2.0, **options)
+    return Case(
+        name=name, title=title, cell=cell or name, peers=ways, worst=1.4, mean=2.0, **options
+    )
 
 
 CASES = [
     Case(name="lstm", title="LSTM", cell="lstm", peers=FULL, worst=0.97),
-    Case(name="lstm-lengths", title="LSTM", cell="lstm", lengths="64 to 128", peers=PACKED, worst=2.5),
-    Case(name="lstm-captions", title="LSTM", cell="lstm", lengths="captions", peers=PACKED, worst=1.3),
+    Case(
+        name="lstm-lengths", title="LSTM", cell="lstm", lengths="64 to 128", peers=PACKED, worst=2.5
+    ),
+    Case(
+        name="lstm-captions", title="LSTM", cell="lstm", lengths="captions", peers=PACKED, worst=1.3
+    ),
     Case(
         name="lstm-buckets",
         title="LSTM",
@@ -123,7 +129,9 @@ CASES = [
         options=lambda width: {"projection": width // 2},
     ),
     beside_loop("elman", "Elman, tanh", plain_loops.Elman, peers.ElmanLoop, torch_too=True),
-    beside_loop("elman-relu", "Elman, ReLU", plain_loops.ElmanRelu, peers.ElmanReluLoop, torch_too=True),
+    beside_loop(
+        "elman-relu", "Elman, ReLU", plain_loops.ElmanRelu, peers.ElmanReluLoop, torch_too=True
+    ),
     beside_loop(
         "lstm-layer-norm",
         "LSTM, layer-normalised",
@@ -149,7 +157,9 @@ class Batch(NamedTuple):
     def tokens(self) -> int:
         """Without padding."""
         return (
-            self.inputs.shape[0] * self.inputs.shape[1] if self.lengths is None else int(self.lengths.sum())
+            self.inputs.shape[0] * self.inputs.shape[1]
+            if self.lengths is None
+            else int(self.lengths.sum())
         )
 
 
@@ -205,4 +215,8 @@ def training_step(model: nn.Module, batches: Sequence[Batch]) -> Callable[[], No
 
 def flops(layers: RecurrentStack, tokens: int) -> int:
     """Of a training step's matrix products: 2 for each weight and true token forward, twice that backward."""
-    return 6 * tokens * sum(parameter.numel() for parameter in layers.parameters() if parameter.dim() == 2)
+    return (
+        6
+        * tokens
+        * sum(parameter.numel() for parameter in layers.parameters() if parameter.dim() == 2)
+    )

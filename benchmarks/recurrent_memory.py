@@ -17,7 +17,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.recurrent_cases import CASES, Batch, Case, Size, batches_of, layers_of, training_step, ways_of
+from benchmarks.recurrent_cases import (
+    CASES,
+    Batch,
+    Case,
+    Size,
+    batches_of,
+    layers_of,
+    training_step,
+    ways_of,
+)
 
 REPEATS = 3
 """Steps of which the most counts: the second can need more than the first, with what the first has left."""

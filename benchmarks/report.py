@@ -26,7 +26,11 @@ def publish(section: str, figures: Mapping[str, Any], text: str) -> None:
     block = f"{begin}\n{text.strip()}\n\nMeasured with {described}.\n{end}"
     page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    page = pattern.sub(lambda _: block, page) if pattern.search(page) else f"{page.rstrip()}\n\n{block}\n"
+    page = (
+        pattern.sub(lambda _: block, page)
+        if pattern.search(page)
+        else f"{page.rstrip()}\n\n{block}\n"
+    )
     write_atomic(PAGE, page)
 
 
@@ -35,6 +39,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [header, ["-" * width for width in widths], *rows]
     return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
         for line in lines
     )

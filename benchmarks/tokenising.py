@@ -64,7 +64,9 @@ def peer_of(ours: TextTokenizer) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokenizer.json"
         path.write_text(ours.to_json(), encoding="utf-8")
-        config = {key: value for key, value in ours.tokenizer_config.items() if key != "tokenizer_class"}
+        config = {
+            key: value for key, value in ours.tokenizer_config.items() if key != "tokenizer_class"
+        }
         return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), **config)
 
 
@@ -76,7 +78,9 @@ def ways_of(lines: list[str], vocabulary: int) -> dict[str, Ways]:
     assert ids == [one.ids for one in library.encode_batch(lines, add_special_tokens=False)], (
         "the ids must agree"
     )
-    assert ids[:2000] == peer(lines[:2000], add_special_tokens=False)["input_ids"], "the ids must agree"
+    assert ids[:2000] == peer(lines[:2000], add_special_tokens=False)["input_ids"], (
+        "the ids must agree"
+    )
     return {
         "learning": {
             OURS: lambda: train_tokenizer(lines, "bpe", vocabulary),

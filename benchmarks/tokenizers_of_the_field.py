@@ -67,7 +67,9 @@ def unpacked(data: Path, name: str, folder: Path) -> Path:
     folder.mkdir()
     for source, target in FILES[name].items():
         content = (data / "tokenizers" / name / source).read_bytes()
-        (folder / target).write_bytes(gzip.decompress(content) if source.endswith(".gz") else content)
+        (folder / target).write_bytes(
+            gzip.decompress(content) if source.endswith(".gz") else content
+        )
     settings = {"do_lower_case": name == "bert-base-uncased"} if name.startswith("bert") else {}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]), encoding="utf-8")
@@ -126,7 +128,8 @@ def first_program(name: str, folder: Path) -> Encode | None:
         ).BertTokenizerLegacy
         slow = legacy(str(folder / "vocab.txt"), do_lower_case=name.endswith("uncased"))
         return lambda texts: [
-            slow.convert_tokens_to_ids(slow.tokenize(text, split_special_tokens=True)) for text in texts
+            slow.convert_tokens_to_ids(slow.tokenize(text, split_special_tokens=True))
+            for text in texts
         ]
     return None
 
@@ -149,7 +152,8 @@ def misplaced(tokenizer: HubTokenizer, text: str) -> list[tuple[int, int]]:
         known = tokenizer.special_ids.unk not in group
         if not inside or (
             known
-            and plain(tokenizer, text[begin:end]) != plain(tokenizer, spelled.decode("utf-8", "replace"))
+            and plain(tokenizer, text[begin:end])
+            != plain(tokenizer, spelled.decode("utf-8", "replace"))
         ):
             wrong.append((begin, end))
     return wrong
@@ -178,7 +182,9 @@ def compared(name: str, data: Path, texts: list[str], folder: Path) -> dict[str,
     }
     theirs = peer(texts, return_offsets_mapping=True, **options)
     ids, spans = ours.encode(texts), ours.offsets(texts)
-    composed = [unicodedata.normalize("NFC", text) if name.startswith("bert") else text for text in texts]
+    composed = [
+        unicodedata.normalize("NFC", text) if name.startswith("bert") else text for text in texts
+    ]
     first = first_program(name, folder)
     library = Tokenizer.from_str(ours.to_json())
     library.encode_special_tokens = True
@@ -232,7 +238,9 @@ def main() -> None:
     points = []
     with tempfile.TemporaryDirectory() as place:
         for name in FILES:
-            points.append(compared(name, arguments.data, texts, unpacked(arguments.data, name, Path(place))))
+            points.append(
+                compared(name, arguments.data, texts, unpacked(arguments.data, name, Path(place)))
+            )
             print(json.dumps(points[-1]))
     header = [
         "",

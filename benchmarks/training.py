@@ -52,7 +52,10 @@ class Plain(nn.Module):
         )
         states, last = self.encoder(packed)
         memory, _ = nn.utils.rnn.pad_packed_sequence(states, batch_first=True)
-        keys, state = self.keys(memory), torch.tanh(self.start(torch.cat([last[0], last[1]], dim=-1)))
+        keys, state = (
+            self.keys(memory),
+            torch.tanh(self.start(torch.cat([last[0], last[1]], dim=-1))),
+        )
         embedded, hidden = self.embedding(batch.inputs), []
         for y in embedded.unbind(1):
             scores = self.score(torch.tanh(self.query(state)[:, None] + keys))[..., 0].masked_fill(
@@ -74,7 +77,10 @@ def batches(count: int, rows: int) -> list[TranslationBatch]:
 
     def text(longest: int) -> list[int]:
         return [
-            int(i) for i in rng.integers(16, VOCABULARY, int(rng.integers(max(longest - 3, 4), longest + 1)))
+            int(i)
+            for i in rng.integers(
+                16, VOCABULARY, int(rng.integers(max(longest - 3, 4), longest + 1))
+            )
         ]
 
     return [

@@ -37,7 +37,9 @@ def escaped(text: str) -> str:
     parts = CODE.split(text)
     for index, part in enumerate(parts):
         is_code = index % 2 == 1
-        parts[index] = f"\\ ``{part.strip()}``\\ " if is_code else re.sub(r"([\\*_|`])", r"\\\1", part)
+        parts[index] = (
+            f"\\ ``{part.strip()}``\\ " if is_code else re.sub(r"([\\*_|`])", r"\\\1", part)
+        )
     return "".join(parts)
 
 
@@ -58,7 +60,8 @@ def is_call(statement: ast.stmt) -> bool:
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
-    """Our docstrings are plain text with `code` in backticks. A paragraph with indented lines is an equation or
+    """Our docstrings are plain text with `code` in backticks. A paragraph with indented lines is an
+    equation or
     an example, shown as it is; under a short title it is prose."""
     result: list[str] = []
     for paragraph in "\n".join(lines).strip("\n").split("\n\n"):
@@ -73,8 +76,12 @@ def as_restructured_text(lines: list[str]) -> list[str]:
     return result
 
 
-def convert_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    if lines and lines[0].startswith("Alias for field number"):  # what Python says of a NamedTuple's field
+def convert_docstring(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    if lines and lines[0].startswith(
+        "Alias for field number"
+    ):  # what Python says of a NamedTuple's field
         lines.clear()
     lines[:] = as_restructured_text(lines)
 

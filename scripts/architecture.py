@@ -85,7 +85,9 @@ def with_section(page: str, name: str, lines: Iterator[str]) -> str:
     before, begin, rest = page.partition(f"<!-- begin {name} -->\n")
     _, end, after = rest.partition(f"<!-- end {name} -->")
     if not begin or not end:
-        raise SystemExit(f"{PAGE} must have the markers <!-- begin {name} --> and <!-- end {name} -->")
+        raise SystemExit(
+            f"{PAGE} must have the markers <!-- begin {name} --> and <!-- end {name} -->"
+        )
     return before + begin + "\n" + "\n".join(lines) + "\n\n" + end + after
 
 

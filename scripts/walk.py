@@ -2,10 +2,10 @@
 
     python -m scripts.walk [--calls] [--model NAME]
 
-Trains a text classifier on a few sentences for two steps, as `seqloom train text-classification` does, and asks
-it as `seqloom predict` does. Every function of the package that runs is counted, and the files they are in are
-listed in the order in which they are first entered; --calls lists their functions too. What runs while a module
-is imported does not count: one need not read it to follow the program.
+Trains a text classifier on a few sentences for two steps, as `seqloom train text-classification` does, and
+asks it as `seqloom predict` does. Every function of the package that runs is counted, and the files they
+are in are listed in the order in which they are first entered; --calls lists their functions too. What runs
+while a module is imported does not count: one need not read it to follow the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import seqloom
 from seqloom.cli import main
 
 PACKAGE = Path(seqloom.__file__).parent
-SENTENCES = "".join(f"good\ta warm film {number}\nbad\ta dull film {number}\n" for number in range(40))
+SENTENCES = "".join(
+    f"good\ta warm film {number}\nbad\ta dull film {number}\n" for number in range(40)
+)
 
 
 class Walk:
@@ -75,7 +77,9 @@ def run() -> None:
             "--set",
             "train.threads=1",
         )
-        take(walk, "train", "text-classification", str(data), "--output-dir", str(folder), *settings)
+        take(
+            walk, "train", "text-classification", str(data), "--output-dir", str(folder), *settings
+        )
         take(walk, "predict", str(folder), str(questions))
     for name, functions in walk.functions.items():
         print(f"{len(functions):5}  {name}")

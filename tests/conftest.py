@@ -15,7 +15,12 @@ settings.load_profile("seqloom")
 """No timing decides a test."""
 
 QUICK: dict[str, tuple[str, ...]] = {
-    "laws/test_decodable_laws.py": ("[gru, attention]", "[lstm language model]", "[gpt, rotary]", "[2-gram]"),
+    "laws/test_decodable_laws.py": (
+        "[gru, attention]",
+        "[lstm language model]",
+        "[gpt, rotary]",
+        "[2-gram]",
+    ),
     "laws/test_encoder_laws.py": (),
     "laws/test_language_laws.py": ("[gru language model]", "[gpt, learned]", "[2-gram]"),
     "laws/test_mark_laws.py": ("[gpt2",),

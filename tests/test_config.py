@@ -40,7 +40,10 @@ def test_the_resolved_file_reads_back_as_the_same_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train: {lerning_rate: 1}", "no setting train.lerning_rate; did you mean train.learning_rate?"),
+        (
+            "train: {lerning_rate: 1}",
+            "no setting train.lerning_rate; did you mean train.learning_rate?",
+        ),
         ("colour: red", "no setting colour; known are task"),
         ("train: {max_steps: -3}", "train.max_steps must be greater than or equal to 1, but is -3"),
         ("train: {max_steps: 2.5}", "train.max_steps must be a valid integer, but is 2.5"),
@@ -55,7 +58,10 @@ def test_the_resolved_file_reads_back_as_the_same_run(tmp_path: Path) -> None:
             "data: {source: no}",
             "data.source must be text, but is False .YAML reads no, yes, on and off as such: quote it.",
         ),
-        ("decode: {beam: 2, n_best: 3}", "decode.n_best must be at most decode.beam, but 3 is more than 2"),
+        (
+            "decode: {beam: 2, n_best: 3}",
+            "decode.n_best must be at most decode.beam, but 3 is more than 2",
+        ),
         ("train: 3", "train must be"),
     ],
 )
@@ -110,7 +116,11 @@ def test_settings_change_a_copy() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [("train.max_steps", "key=value"), ("max_steps=3", "no setting max_steps"), ("x.y=1", "no setting")],
+    [
+        ("train.max_steps", "key=value"),
+        ("max_steps=3", "no setting max_steps"),
+        ("x.y=1", "no setting"),
+    ],
 )
 def test_settings_that_are_none(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -144,7 +154,9 @@ def test_a_configuration_is_frozen_and_checked_where_it_is_made() -> None:
         DecodeConfig(beam=1, n_best=2)
 
 
-def test_the_old_name_of_a_tokenizer_kind_is_taken_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_old_name_of_a_tokenizer_kind_is_taken_with_a_notice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert run_of("data: {tokenizer: blanks}").data.tokenizer == "whitespace"
     assert "blanks is now called whitespace" in caplog.text
     caplog.clear()

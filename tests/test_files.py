@@ -26,7 +26,9 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("content", [b"new", "new", lambda file: file.write(b"new")])
-def test_a_file_is_replaced(tmp_path: Path, content: bytes | str | Callable[[BinaryIO], Any]) -> None:
+def test_a_file_is_replaced(
+    tmp_path: Path, content: bytes | str | Callable[[BinaryIO], Any]
+) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     files.write_atomic(path, content)
@@ -71,12 +73,16 @@ def test_a_system_that_fails_leaves_what_was_there(
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_bytes_reach_the_disk_before_the_name_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_reach_the_disk_before_the_name_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     monkeypatch.setattr(
         os,
         "fsync",
-        lambda handle: events.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"),
+        lambda handle: events.append(
+            "folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"
+        ),
     )
     replace = os.replace
 
@@ -188,9 +194,12 @@ def test_a_whole_folder_has_no_problem(vouched: Path) -> None:
 def test_every_flipped_bit_is_seen(vouched: Path) -> None:
     whole = (vouched / "a.bin").read_bytes()
     for at in range(0, len(whole), 13):
-        (vouched / "a.bin").write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        (vouched / "a.bin").write_bytes(
+            whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+        )
         assert (
-            files.manifest_problem(vouched) == "a.bin is damaged (its SHA-256 is not the one in the manifest)"
+            files.manifest_problem(vouched)
+            == "a.bin is damaged (its SHA-256 is not the one in the manifest)"
         )
 
 
@@ -219,7 +228,14 @@ def test_a_manifest_cannot_point_elsewhere(vouched: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [[], {}, {"files": 3}, {"files": {"a.bin": 3}}, {"files": {"a.bin": {}}}, {"files": {"a\0": {}}}],
+    [
+        [],
+        {},
+        {"files": 3},
+        {"files": {"a.bin": 3}},
+        {"files": {"a.bin": {}}},
+        {"files": {"a\0": {}}},
+    ],
 )
 def test_a_manifest_that_is_none(vouched: Path, content: Any) -> None:
     files.write_json(vouched / files.MANIFEST, content)
@@ -283,7 +299,10 @@ def test_a_lock_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
         other.kill()
     with files.locked(path, wait=True) as held:
         assert held
-    with pytest.raises(FolderError, match="cannot be written"), files.locked(tmp_path / "no" / files.LOCK):
+    with (
+        pytest.raises(FolderError, match="cannot be written"),
+        files.locked(tmp_path / "no" / files.LOCK),
+    ):
         pass
 
 
@@ -300,7 +319,9 @@ def test_plain_packed_and_standard_input(tmp_path: Path, monkeypatch: pytest.Mon
             assert file.read() == b"text\n"
 
 
-def test_a_packed_file_is_opened_once_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_file_is_opened_once_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "a.txt.gz")
     Path(path).write_bytes(gzip.compress(b"text\n"))
     opened: list[BinaryIO] = []

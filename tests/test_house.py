@@ -12,20 +12,17 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "seqloom"
 VAGUE_NAMES = {"base", "utils", "common", "helpers", "factory"}
-LONG_FUNCTIONS = 3
-"""Functions of more than 60 lines; the goal is 0."""
-FUNCTIONS_OF_MANY_ARGUMENTS = 2
-"""Functions of more than 8 arguments; the goal is 0."""
-WIDE_LINES = 40
-"""Lines of more than 110 columns; the goal is 0."""
-DYNAMIC_ATTRIBUTES = 32
-"""Calls of hasattr and getattr; the goal is 15."""
+DYNAMIC_ATTRIBUTES = 15
+"""The most calls of hasattr and getattr."""
 
 
 @cache
 def modules() -> dict[str, str]:
     """Path within the package -> source text."""
-    return {str(path.relative_to(SOURCE)): path.read_text("utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    return {
+        str(path.relative_to(SOURCE)): path.read_text("utf-8")
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 @cache
@@ -47,13 +44,23 @@ def number_of_arguments(function: ast.FunctionDef) -> int:
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
+def number_of_lines(function: ast.FunctionDef) -> int:
+    """Those of the body, after the docstring."""
+    last = function.end_lineno or function.lineno
+    if ast.get_docstring(function) is None:
+        return last - function.lineno
+    return last - (function.body[0].end_lineno or function.lineno)
+
+
 def test_no_two_classes_have_the_same_name() -> None:
     classes = Counter(node.name for _, node in nodes() if isinstance(node, ast.ClassDef))
     assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_no_folder_has_more_than_20_modules() -> None:
-    folders = Counter(str(Path(path).parent) for path in modules() if not path.endswith("__init__.py"))
+    folders = Counter(
+        str(Path(path).parent) for path in modules() if not path.endswith("__init__.py")
+    )
     assert {folder: count for folder, count in folders.items() if count > 20} == {}
 
 
@@ -62,13 +69,13 @@ def test_every_module_has_a_name_that_says_what_is_in_it() -> None:
 
 
 def test_functions_are_short() -> None:
-    long = [place for place, one in functions() if (one.end_lineno or one.lineno) - one.lineno >= 60]
-    assert len(long) <= LONG_FUNCTIONS, long
+    long = [place for place, function in functions() if number_of_lines(function) > 60]
+    assert long == []
 
 
 def test_functions_have_few_arguments() -> None:
     many = [place for place, function in functions() if number_of_arguments(function) > 8]
-    assert len(many) <= FUNCTIONS_OF_MANY_ARGUMENTS, many
+    assert many == []
 
 
 def test_lines_are_at_most_110_columns_wide() -> None:
@@ -77,7 +84,7 @@ def test_lines_are_at_most_110_columns_wide() -> None:
         for number, line in enumerate(text.splitlines(), 1):
             if len(line) > 110:
                 wide.append(f"{path}:{number}")
-    assert len(wide) <= WIDE_LINES, wide
+    assert wide == []
 
 
 def test_few_attributes_are_asked_for_by_a_string() -> None:

@@ -44,7 +44,9 @@ def test_an_old_run_answers_as_it_did(
             settings = (run / "run.yaml").read_text("utf-8")
             (run / "run.yaml").write_text(settings.replace(MADE_AT, str(tmp_path)), "utf-8")
             near = NEAR_AFTER_TRAINING
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(asked["stdin"].encode()), "utf-8"))
+        monkeypatch.setattr(
+            "sys.stdin", io.TextIOWrapper(io.BytesIO(asked["stdin"].encode()), "utf-8")
+        )
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(asked["args"])
@@ -67,7 +69,9 @@ def assert_alike(now: str, then: str, near: float) -> None:
 def parted(now: Any, then: Any, near: float, where: str = "") -> list[str]:
     """Where two JSON values part; the order of keys does not count."""
     if isinstance(now, dict) and isinstance(then, dict):
-        missing = [f"{where}.{key} stands on one side only" for key in sorted(now.keys() ^ then.keys())]
+        missing = [
+            f"{where}.{key} stands on one side only" for key in sorted(now.keys() ^ then.keys())
+        ]
         shared = sorted(now.keys() & then.keys())
         return missing + [
             one for key in shared for one in parted(now[key], then[key], near, f"{where}.{key}")
@@ -76,5 +80,9 @@ def parted(now: Any, then: Any, near: float, where: str = "") -> list[str]:
         pairs = enumerate(zip(now, then, strict=True))
         return [one for at, (new, old) in pairs for one in parted(new, old, near, f"{where}[{at}]")]
     numbers = isinstance(now, float) or isinstance(then, float)
-    same = now == pytest.approx(then, rel=near, abs=1e-6) if numbers and then is not None else now == then
+    same = (
+        now == pytest.approx(then, rel=near, abs=1e-6)
+        if numbers and then is not None
+        else now == then
+    )
     return [] if same else [f"{where} was {then!r} and is {now!r}"]

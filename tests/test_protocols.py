@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.protocols import Loss, NeuralDecodable, Shared, State, detach, fork, next_logits, select_rows
+from seqloom.protocols import (
+    Loss,
+    NeuralDecodable,
+    Shared,
+    State,
+    detach,
+    fork,
+    next_logits,
+    select_rows,
+)
 
 
 class Cell(NamedTuple):
@@ -20,7 +29,9 @@ class Cell(NamedTuple):
 
 def state() -> Cell:
     hidden = torch.arange(12.0).view(3, 2, 2).requires_grad_()
-    return Cell((hidden * 1, hidden * 2), torch.tensor([0, 1, 1]), 5, None, Shared(torch.ones(2, 4)))
+    return Cell(
+        (hidden * 1, hidden * 2), torch.tensor([0, 1, 1]), 5, None, Shared(torch.ones(2, 4))
+    )
 
 
 def test_choosing_rows_changes_what_belongs_to_rows_only() -> None:

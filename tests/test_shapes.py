@@ -11,12 +11,18 @@ from torch.nn import functional as F
 from seqloom.shapes import IGNORE, mask_of, prefix_mask, reversal, reverse_each
 
 MASKS = st.integers(0, 7).flatmap(
-    lambda steps: st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4)
+    lambda steps: st.lists(
+        st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4
+    )
 )
 
 
 def test_mask_is_true_at_the_first_steps() -> None:
-    assert mask_of(torch.tensor([2, 0, 3]), 3).tolist() == [[True, True, False], [False] * 3, [True] * 3]
+    assert mask_of(torch.tensor([2, 0, 3]), 3).tolist() == [
+        [True, True, False],
+        [False] * 3,
+        [True] * 3,
+    ]
 
 
 def test_a_prefix_is_seen_whole_and_the_rest_as_it_comes() -> None:
@@ -38,7 +44,9 @@ def test_reversal_turns_the_true_steps_and_leaves_the_rest(rows: list[list[bool]
         places = [step for step in range(steps) if flags[step]]
         expected[row, places] = ids[row, places[::-1]]
     assert torch.equal(reverse_each(ids, mask), expected)
-    assert torch.equal(reversal(mask).gather(1, reversal(mask)), torch.arange(steps).expand_as(mask))
+    assert torch.equal(
+        reversal(mask).gather(1, reversal(mask)), torch.arange(steps).expand_as(mask)
+    )
 
 
 @pytest.mark.parametrize("width", [(), (3,), (3, 2)], ids=str)
@@ -53,5 +61,6 @@ def test_vectors_are_reversed_whole(width: tuple[int, ...]) -> None:
 def test_ignore_is_what_torch_ignores() -> None:
     logits = torch.tensor([[1.0, 2.0], [0.5, 0.0]])
     assert torch.equal(
-        F.cross_entropy(logits, torch.tensor([IGNORE, 1])), F.cross_entropy(logits[1:], torch.tensor([1]))
+        F.cross_entropy(logits, torch.tensor([IGNORE, 1])),
+        F.cross_entropy(logits[1:], torch.tensor([1])),
     )

@@ -60,7 +60,8 @@ def printable(text: str) -> str:
     """`text` with control characters, line breaks, bidirectional marks and lone surrogates written as
     escapes."""
     return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for c in text
     )
 
 

@@ -77,7 +77,9 @@ def writing(path: Path) -> Iterator[None]:
                 else error.strerror or str(error)
             )
             before = "; what was there before is whole" if there else ""
-            raise FolderError(f"{printable(str(path))}: cannot be written ({reason}){before}") from None
+            raise FolderError(
+                f"{printable(str(path))}: cannot be written ({reason}){before}"
+            ) from None
         raise FolderError(_no_room(path, error)) from None
 
 
@@ -152,7 +154,10 @@ def read_json(path: Path, limit: int = 2**26) -> Any:
                 f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}"
             )
         return json.loads(
-            path.read_bytes(), object_pairs_hook=_unique_keys, parse_constant=_number, parse_float=_number
+            path.read_bytes(),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_number,
+            parse_float=_number,
         )
     except OSError as error:
         raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
@@ -164,7 +169,9 @@ def read_json_object(path: Path) -> dict[str, object]:
     """A JSON file that holds an object. Raises FolderError as `read_json` does, and for anything else."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise FolderError(f"must be a JSON object, but is {type(content).__name__}; get the file again", path)
+        raise FolderError(
+            f"must be a JSON object, but is {type(content).__name__}; get the file again", path
+        )
     return content
 
 

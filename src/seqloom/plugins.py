@@ -47,9 +47,13 @@ def register(
     """Adds `value` to the known values of its kind, for the module that calls the caller. Raises UsageError
     where the name is taken."""
     if not re.fullmatch(r"[\w.-]+", name):
-        raise UsageError(f"the name of the {kind} must be of letters, digits, _ . and -, but is {name!r}")
+        raise UsageError(
+            f"the name of the {kind} must be of letters, digits, _ . and -, but is {name!r}"
+        )
     if name in known or name in taken:
-        raise UsageError(f"the name of the {kind} must be new, but another {kind} is called {name!r}")
+        raise UsageError(
+            f"the name of the {kind} must be new, but another {kind} is called {name!r}"
+        )
     known[name] = value
     registered[kind, name] = _loading[-1] if _loading else _caller()
 
@@ -117,7 +121,9 @@ def _import_file(module: str, path: str) -> None:
     spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[module] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
+    sys.modules[module] = importlib.util.module_from_spec(
+        spec
+    )  # dataclasses look their module up there
     try:
         spec.loader.exec_module(sys.modules[module])
     except BaseException:

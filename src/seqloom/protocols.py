@@ -32,7 +32,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar, final, runtime_checkable
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    final,
+    runtime_checkable,
+)
 
 import numpy as np
 import torch
@@ -664,7 +674,9 @@ def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
     return _meets(type(model), HiddenReader)
 
 
-def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+def target_log_probs(
+    model: Decodable, tokens: Tensor, targets: Tensor, state: State
+) -> tuple[Tensor, State]:
     """log p of each target after its token, `(rows, steps)` in nats, 0 at IGNORE; and the state after. Never
     holds all logits where the model knows a shorter way."""
     if isinstance(model, TargetScorer):

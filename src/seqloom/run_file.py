@@ -95,7 +95,9 @@ def read_run_file(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             text = file.read(2**20 + 1)
     except OSError as error:
-        raise UsageError(f"{printable(path)}: the run file cannot be read ({error.strerror})") from None
+        raise UsageError(
+            f"{printable(path)}: the run file cannot be read ({error.strerror})"
+        ) from None
     if len(text) > 2**20:
         raise UsageError(f"{printable(path)}: a run file must be smaller than 1 MiB")
     content = read_yaml(text.decode("utf-8", "replace"), path)
@@ -140,7 +142,9 @@ class _Loader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key, (key_node, _) in zip(keys, node.value, strict=True):
             if not isinstance(key, str):
@@ -154,7 +158,9 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )
 
 
@@ -177,7 +183,9 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
             raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
         name = name.replace("-", "_")
         part[name] = (
-            value if _is_text(section, name) and value != "null" else read_yaml(value, f"--set {key}")
+            value
+            if _is_text(section, name) and value != "null"
+            else read_yaml(value, f"--set {key}")
         )
     return merged
 
@@ -194,7 +202,9 @@ _hints = cache(get_type_hints)
 def to_plain(value: object) -> Any:
     """A configuration as what YAML and JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(vars(value)[field.name]) for field in dataclasses.fields(value)}
+        return {
+            field.name: to_plain(vars(value)[field.name]) for field in dataclasses.fields(value)
+        }
     match value:
         case dict():
             return {key: to_plain(item) for key, item in value.items()}

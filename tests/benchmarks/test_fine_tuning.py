@@ -1,4 +1,5 @@
-"""The benchmark of fine-tuning gives both sides one recipe, runs them by turns, and judges what they come to."""
+"""The benchmark of fine-tuning gives both sides one recipe, runs them by turns, and judges what they come
+to."""
 
 from __future__ import annotations
 
@@ -37,11 +38,18 @@ def test_both_sides_have_one_recipe(tmp_path: Path) -> None:
     """6,920 texts: 217 batches an epoch, the last of 8."""
     ours = parse(
         RunConfig,
-        {"task": "text-classification", "output_dir": "x", **apply_settings({}, seqloom_settings(6920, 3))},
+        {
+            "task": "text-classification",
+            "output_dir": "x",
+            **apply_settings({}, seqloom_settings(6920, 3)),
+        },
     ).train
     theirs = trainer_settings(6920, 3, tmp_path)
     assert steps_of(6920) == (434, 43)
-    assert (ours.max_steps, ours.warmup_steps) == (theirs["num_train_epochs"] * 217, theirs["warmup_steps"])
+    assert (ours.max_steps, ours.warmup_steps) == (
+        theirs["num_train_epochs"] * 217,
+        theirs["warmup_steps"],
+    )
     assert ours.evaluate_every == ours.max_steps  # one validation, as theirs
     assert (ours.batch_rows, ours.learning_rate) == (
         theirs["per_device_train_batch_size"],
@@ -93,7 +101,10 @@ def test_sides_take_turns_in_going_first_and_are_timed_each() -> None:
 )
 def test_the_verdict(ours: list[float], seconds: float, expected: tuple[bool, bool]) -> None:
     """Trainer: 90 on the mean, 95 % interval from 87.5 to 92.5."""
-    found = {OURS: [Outcome(one, seconds) for one in ours], PEER: [Outcome(one, 10) for one in (89, 90, 91)]}
+    found = {
+        OURS: [Outcome(one, seconds) for one in ours],
+        PEER: [Outcome(one, 10) for one in (89, 90, 91)],
+    }
     assert verdict(found) == expected
     text = described(found, GIVEN)
     assert "90.00 (87.52 to 92.48)" in text
@@ -144,7 +155,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Files:
     ]
     (folder / "vocab.txt").write_text("\n".join(words))
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+    }
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2}
     BertModel(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(folder / "bert")
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")

@@ -49,8 +49,12 @@ def test_one_slow_size_fails_a_case(ratios: tuple[float, float], verdict: str) -
     assert line.split("|")[-2].strip() == verdict
 
 
-@pytest.mark.parametrize(("ratios", "verdict"), [((1.5, 1.6), "no"), ((1.5, 2.7), "yes"), ((1.3, 9.0), "no")])
-def test_a_case_must_reach_its_geometric_mean_too(ratios: tuple[float, float], verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("ratios", "verdict"), [((1.5, 1.6), "no"), ((1.5, 2.7), "yes"), ((1.3, 9.0), "no")]
+)
+def test_a_case_must_reach_its_geometric_mean_too(
+    ratios: tuple[float, float], verdict: str
+) -> None:
     (gru,) = (case for case in CASES if case.name == "gru")
     points = [point("8x128x1", ratios[0], gru), point("8x256x1", ratios[1], gru)]
     assert summary([(gru, "loop")], points).splitlines()[-1].split("|")[-2].strip() == verdict
@@ -78,7 +82,9 @@ def test_lengths_are_as_their_names_say() -> None:
     assert sum(lengths.WORDS) == 29_000
 
 
-def test_publishing_replaces_its_own_section_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_replaces_its_own_section_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(report, "PAGE", tmp_path / "benchmarks.md")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "benchmarks.json")
     for section, text in (("one", r"old \1"), ("two", "other"), ("one", r"new \1")):

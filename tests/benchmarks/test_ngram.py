@@ -6,7 +6,19 @@ import itertools
 from pathlib import Path
 
 import pytest
-from benchmarks.ngram import BOS, EOS, FIRST, UNK, Corpus, fit, log_probs, part, scoring, size, sources
+from benchmarks.ngram import (
+    BOS,
+    EOS,
+    FIRST,
+    UNK,
+    Corpus,
+    fit,
+    log_probs,
+    part,
+    scoring,
+    size,
+    sources,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

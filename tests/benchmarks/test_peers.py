@@ -31,7 +31,9 @@ def outcome(
 
 def squares(gradients: list[Tensor]) -> Tensor:
     """Of the gradients of all weights, but not of biases and gains."""
-    return torch.stack([gradient.square().sum() for gradient in gradients if gradient.dim() == 2]).sum()
+    return torch.stack(
+        [gradient.square().sum() for gradient in gradients if gradient.dim() == 2]
+    ).sum()
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

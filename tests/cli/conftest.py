@@ -54,7 +54,13 @@ def narrow() -> list[str]:
     """The options of a model that costs nothing."""
     return [
         f"--set=model.{name}=8"
-        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+        for name in (
+            "width",
+            "encoder_width",
+            "embedding_width",
+            "attention_width",
+            "readout_width",
+        )
     ]
 
 

@@ -38,9 +38,15 @@ def parallel(row: int, name: str, source: bytes, message: str, *words: str) -> R
     return Refused(row, name, {"a.en": source, "a.de": TARGETS}, message, words)
 
 
-def table(row: int, name: str, content: str | bytes, message: str, *words: str, kind: str = "csv") -> Refused:
+def table(
+    row: int, name: str, content: str | bytes, message: str, *words: str, kind: str = "csv"
+) -> Refused:
     return Refused(
-        row, name, {f"t.{kind}": content.encode() if isinstance(content, str) else content}, message, words
+        row,
+        name,
+        {f"t.{kind}": content.encode() if isinstance(content, str) else content},
+        message,
+        words,
     )
 
 
@@ -68,7 +74,10 @@ REFUSED = [
         "a.en:1: looks like UTF-16.*data.encoding=utf-16",
     ),
     parallel(
-        5, "Latin-1", b"one\nt\xe9\nthree\n", "a.en:2: is not UTF-8: 0xE9 at byte 5 .*data.encoding=latin-1"
+        5,
+        "Latin-1",
+        b"one\nt\xe9\nthree\n",
+        "a.en:2: is not UTF-8: 0xE9 at byte 5 .*data.encoding=latin-1",
     ),
     parallel(
         6,
@@ -77,7 +86,9 @@ REFUSED = [
         "a.en:3: the file ends inside a character .*download",
     ),
     parallel(7, "overlong", b"one\n\xc0\xaf\nthree\n", "a.en:2: is not UTF-8: 0xC0 at byte 4"),
-    parallel(7, "surrogates", b"one\n\xed\xa0\x80\nthree\n", "a.en:2: is not UTF-8: 0xED at byte 4"),
+    parallel(
+        7, "surrogates", b"one\n\xed\xa0\x80\nthree\n", "a.en:2: is not UTF-8: 0xED at byte 4"
+    ),
     parallel(8, "NUL", b"one\ntw\0o\nthree\n", "a.en:2: holds a NUL .*data.on_bad_line=skip"),
     parallel(
         9,
@@ -85,10 +96,14 @@ REFUSED = [
         b"one\ntwo\n" + bytes(4096),
         "a.en:3: the last 4096 bytes are zero.*fetch it again",
     ),
-    parallel(10, "gzip", gzip.compress(b"one\n"), "a.en:1: must be text, but is gzip data .*name it .gz"),
+    parallel(
+        10, "gzip", gzip.compress(b"one\n"), "a.en:1: must be text, but is gzip data .*name it .gz"
+    ),
     parallel(10, "zip", b"PK\x03\x04rest", "a.en:1: must be text, but is a ZIP archive.*unpack it"),
     parallel(10, "PDF", b"%PDF-1.7\n", "a.en:1: must be text, but is a PDF document.*plain text"),
-    parallel(10, "zstd", b"\x28\xb5\x2f\xfdrest", "a.en:1: must be text, but is zstd data .*zstd -d"),
+    parallel(
+        10, "zstd", b"\x28\xb5\x2f\xfdrest", "a.en:1: must be text, but is zstd data .*zstd -d"
+    ),
     parallel(11, "empty", b"", "a.en: must hold text, but is empty"),
     Refused(
         12,
@@ -110,9 +125,15 @@ REFUSED = [
         "--set",
         "data.max_line_bytes=5",
     ),
-    Refused(20, "missing", {"a.de": TARGETS}, "a.dee: there is no such file; near it: a.de", ("a.dee",)),
     Refused(
-        20, "a folder", {"a.de": TARGETS}, ".*: must be a file, but is a folder; name a file in it", (".",)
+        20, "missing", {"a.de": TARGETS}, "a.dee: there is no such file; near it: a.de", ("a.dee",)
+    ),
+    Refused(
+        20,
+        "a folder",
+        {"a.de": TARGETS},
+        ".*: must be a file, but is a folder; name a file in it",
+        (".",),
     ),
     Refused(
         20,
@@ -140,8 +161,18 @@ REFUSED = [
         "source,target\na,b\nc,d,e\n",
         r"t.csv:3: the row must have 2 cells .*has 3; .*=skip \(the row: c \| d \| e\)",
     ),
-    table(36, "too few cells", "source,target\na,b\nc\n", "t.csv:3: the row must have 2 cells .*has 1; "),
-    table(37, "a column twice", "source,target,source\na,b,c\n", "t.csv:1: .*'source' stands twice; rename"),
+    table(
+        36,
+        "too few cells",
+        "source,target\na,b\nc\n",
+        "t.csv:3: the row must have 2 cells .*has 1; ",
+    ),
+    table(
+        37,
+        "a column twice",
+        "source,target,source\na,b,c\n",
+        "t.csv:1: .*'source' stands twice; rename",
+    ),
     table(
         38,
         "no such column",
@@ -175,9 +206,14 @@ REFUSED = [
     ),
     lines(45, "NaN", JSON + '{"source": "a", "target": NaN}\n', "t.jsonl:2: .*NaN is no number"),
     lines(
-        45, "Infinity", JSON + '{"source": "a", "target": Infinity}\n', "t.jsonl:2: .*Infinity is no number"
+        45,
+        "Infinity",
+        JSON + '{"source": "a", "target": Infinity}\n',
+        "t.jsonl:2: .*Infinity is no number",
     ),
-    lines(45, "1e999", JSON + '{"source": "a", "target": 1e999}\n', "t.jsonl:2: .*1e999 is too large"),
+    lines(
+        45, "1e999", JSON + '{"source": "a", "target": 1e999}\n', "t.jsonl:2: .*1e999 is too large"
+    ),
     lines(
         46,
         "null",
@@ -290,9 +326,16 @@ def write(folder: Path, source: bytes, target: bytes = TARGETS) -> tuple[Path, P
         pytest.param(b"one\r\ntwo\nthree", TARGETS, id="15-mixed line ends"),
     ],
 )
-def test_reads_as_if_it_were_plain(source: bytes, target: bytes, command: Any, tmp_path: Path) -> None:
-    plain = checked(command, *write(tmp_path, b"one\ntwo\nthree\n"), "--set=data.tokenizer=characters")
-    assert checked(command, *write(tmp_path, source, target), "--set=data.tokenizer=characters") == plain
+def test_reads_as_if_it_were_plain(
+    source: bytes, target: bytes, command: Any, tmp_path: Path
+) -> None:
+    plain = checked(
+        command, *write(tmp_path, b"one\ntwo\nthree\n"), "--set=data.tokenizer=characters"
+    )
+    assert (
+        checked(command, *write(tmp_path, source, target), "--set=data.tokenizer=characters")
+        == plain
+    )
     assert plain["splits"]["train"] == {"read": 3, "used": 3, "skipped": 0, "repaired": 0}
 
 
@@ -309,8 +352,12 @@ ODD_TEXT = "one\x0bx\x0cx\x1cx\x1dx\x1ex\x85x\u2028x\u2029x\n"
     [
         pytest.param("one\n\ufefftwo\nthree\n", "U+FEFF", id="2-BOM in the middle"),
         pytest.param("one\ntwo\rx\nthree\n", "a lone carriage return", id="15-lone CR"),
-        pytest.param("zero\n" + ODD_TEXT + "three\n", "source: line or page break", id="16-other line ends"),
-        pytest.param("zero\n\x1b[31mred\x1b[0m\nthree\n", "source: control character", id="32-ANSI"),
+        pytest.param(
+            "zero\n" + ODD_TEXT + "three\n", "source: line or page break", id="16-other line ends"
+        ),
+        pytest.param(
+            "zero\n\x1b[31mred\x1b[0m\nthree\n", "source: control character", id="32-ANSI"
+        ),
         pytest.param("zero\na\u202eb\nthree\n", "source: mark of writing direction", id="32-bidi"),
     ],
 )
@@ -356,7 +403,10 @@ def test_goes_by_policy(
             id="the training data again",
         ),
         pytest.param(
-            b"one\n\n\n", [], "train must have at least 2 pairs, but has 1 (rows read: 3)", id="one pair"
+            b"one\n\n\n",
+            [],
+            "train must have at least 2 pairs, but has 1 (rows read: 3)",
+            id="one pair",
         ),
         pytest.param(
             b"one\ntwo\nthree\n", ["--set=data.max_length=1"], "but cuts 6 of 6; raise it", id="cut"
@@ -369,7 +419,14 @@ def test_data_that_no_training_should_have_fails_the_check(
     files = write(tmp_path, source)
     (tmp_path / "v.jsonl").write_text(JSON)
     validation = files if message.startswith("validation") else [tmp_path / "v.jsonl"]
-    words = (*CHECK, *files, "--validation", *validation, "--set=data.tokenizer=characters", *options)
+    words = (
+        *CHECK,
+        *files,
+        "--validation",
+        *validation,
+        "--set=data.tokenizer=characters",
+        *options,
+    )
     ran = command(*words)
     assert ran.code == 1
     (line,) = (line for line in ran.out.splitlines() if line.startswith("error: "))
@@ -415,21 +472,28 @@ def test_51_a_pair_with_an_empty_side_is_skipped_on_both(command: Any, tmp_path:
 SPELLED = "<s> </s> <pad> <unk> [MASK]"
 
 
-def test_31_text_that_spells_a_special_token_stays_text(command: Any, trained: Path, tmp_path: Path) -> None:
+def test_31_text_that_spells_a_special_token_stays_text(
+    command: Any, trained: Path, tmp_path: Path
+) -> None:
     for kind in ("bpe", "bytes", "characters", "words"):
         report = checked(
             command, *write(tmp_path, f"{SPELLED}\n".encode() * 3), f"--set=data.tokenizer={kind}"
         )
         for row in report["first_batch"]:
             assert (
-                row["source"].count("</s>") == row["targets"].count("</s>") == row["inputs"].count("<s>") == 1
+                row["source"].count("</s>")
+                == row["targets"].count("</s>")
+                == row["inputs"].count("<s>")
+                == 1
             )
             assert "".join(row["source"]).replace(" ", "") == SPELLED.replace(" ", "") + "</s>"
     (tmp_path / "in.txt").write_text(f"{SPELLED}\na b\n")
     assert command("predict", trained, tmp_path / "in.txt").out.count("\n") == 2
 
 
-def test_32_control_characters_reach_no_terminal(command: Any, trained: Path, tmp_path: Path) -> None:
+def test_32_control_characters_reach_no_terminal(
+    command: Any, trained: Path, tmp_path: Path
+) -> None:
     files = write(tmp_path, b"\x1b[31mred\x1b[0m\ntwo\nthree\n", "r\u202eo\nzwei\ndrei\n".encode())
     shown = command(*CHECK, *files, "--validation", *files, "--set=data.tokenizer=words")
     assert shown.code == 1  # the validation is the training data
@@ -450,7 +514,14 @@ def train(command: Any, few: Path, narrow: list[str]) -> Any:
 
     def ran(*words: object) -> Any:
         return command(
-            "train", "translation", few / "t.jsonl", "--output-dir", few / "run", *narrow, *words, "--json"
+            "train",
+            "translation",
+            few / "t.jsonl",
+            "--output-dir",
+            few / "run",
+            *narrow,
+            *words,
+            "--json",
         )
 
     return ran
@@ -468,10 +539,17 @@ def few(tmp_path: Path) -> Path:
 
 def test_64_what_is_cut_is_said(command: Any, train: Any, few: Path) -> None:
     (few / "v.jsonl").write_text(JSON)
-    limits = ("--set=data.tokenizer=words", "--set=data.max_length=3", "--validation", few / "v.jsonl")
+    limits = (
+        "--set=data.tokenizer=words",
+        "--set=data.max_length=3",
+        "--validation",
+        few / "v.jsonl",
+    )
     ran = train("--set=train.max_steps=1", *limits)
     assert ran.code == 0
-    assert "2 texts are longer than data.max_length=3 and are cut (the longest has 6 ids)" in ran.err
+    assert (
+        "2 texts are longer than data.max_length=3 and are cut (the longest has 6 ids)" in ran.err
+    )
     report = checked(command, few / "t.jsonl", *limits)
     findings = [
         (one["what"], one["number"], one["first"])
@@ -479,8 +557,16 @@ def test_64_what_is_cut_is_said(command: Any, train: Any, few: Path) -> None:
         if "data.max_length" in one["what"]
     ]
     assert findings == [
-        ("train source: longer than data.max_length=3 (the longest has 6 ids)", 1, f"{few}/t.jsonl:1"),
-        ("train target: longer than data.max_length=3 (the longest has 5 ids)", 1, f"{few}/t.jsonl:2"),
+        (
+            "train source: longer than data.max_length=3 (the longest has 6 ids)",
+            1,
+            f"{few}/t.jsonl:1",
+        ),
+        (
+            "train target: longer than data.max_length=3 (the longest has 5 ids)",
+            1,
+            f"{few}/t.jsonl:2",
+        ),
     ]
     assert max(len(row["source"]) for row in report["first_batch"]) == 4
 
@@ -492,7 +578,9 @@ def test_66_a_vocabulary_larger_than_the_text_allows_is_said(train: Any) -> None
 
 
 def test_67_fewer_pairs_than_a_batch_are_one_batch(train: Any, few: Path) -> None:
-    ran = train("--set=train.batch_rows=64", "--set=train.epochs=2", "--validation", few / "t.jsonl")
+    ran = train(
+        "--set=train.batch_rows=64", "--set=train.epochs=2", "--validation", few / "t.jsonl"
+    )
     assert ran.code == 0
     assert ran.json["step"] == 2
 
@@ -506,7 +594,9 @@ def test_67_one_pair_cannot_be_split(train: Any, few: Path) -> None:
     )
 
 
-def test_68_a_setting_that_is_none_is_refused_before_anything_is_made(train: Any, few: Path) -> None:
+def test_68_a_setting_that_is_none_is_refused_before_anything_is_made(
+    train: Any, few: Path
+) -> None:
     for setting, nearest in (
         ("train.lerning_rate=1", "train.learning_rate"),
         ("data.tokeniser=bpe", "data.tokenizer"),
@@ -514,11 +604,15 @@ def test_68_a_setting_that_is_none_is_refused_before_anything_is_made(train: Any
         ran = train("--set", setting)
         assert (ran.code, ran.out) == (2, "")
         assert (
-            ran.err == f"seqloom: there is no setting {setting.partition('=')[0]}; did you mean {nearest}?\n"
+            ran.err
+            == f"seqloom: there is no setting {setting.partition('=')[0]}; did you mean {nearest}?\n"
         )
     assert not (few / "run").exists()
     ran = train("--set=model.widht=8")
-    assert ran.err.splitlines()[-1] == "seqloom: there is no setting model.widht; did you mean model.width?"
+    assert (
+        ran.err.splitlines()[-1]
+        == "seqloom: there is no setting model.widht; did you mean model.width?"
+    )
 
 
 def test_71_a_folder_that_holds_something_is_refused(train: Any, few: Path) -> None:
@@ -526,7 +620,10 @@ def test_71_a_folder_that_holds_something_is_refused(train: Any, few: Path) -> N
     (few / "run" / "mine.txt").write_text("mine")
     ran = train()
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "must be new or empty, but it holds something; name another --output-dir, or go on" in ran.err
+    assert (
+        "must be new or empty, but it holds something; name another --output-dir, or go on"
+        in ran.err
+    )
     assert [path.name for path in (few / "run").iterdir()] == ["mine.txt"]
 
 
@@ -547,5 +644,7 @@ def test_in_a_process_of_its_own(tmp_path: Path) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.splitlines()[-1].startswith(f"seqloom: {tmp_path}/t.csv:2: the row must have 2 cells")
+    assert ran.stderr.splitlines()[-1].startswith(
+        f"seqloom: {tmp_path}/t.csv:2: the row must have 2 cells"
+    )
     assert "Traceback" not in ran.stderr

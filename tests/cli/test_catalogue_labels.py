@@ -47,19 +47,29 @@ def conllu(*words: str, head: str = "# sent_id = s7\n") -> str:
     return head + "\n".join(words) + "\n\n"
 
 
-def word(number: str, form: str, tag: str = "NOUN", parent: str = "0", relation: str = "root") -> str:
+def word(
+    number: str, form: str, tag: str = "NOUN", parent: str = "0", relation: str = "root"
+) -> str:
     return f"{number}\t{form}\t_\t{tag}\t_\t_\t{parent}\t{relation}\t_\t_"
 
 
 def squad(**changes: object) -> str:
     answer = {"text": "red", "answer_start": 7} | changes
     qas = [{"id": "q17", "question": "Which colour?", "answers": [answer]}]
-    return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "It was red.", "qas": qas}]}]})
+    return json.dumps(
+        {"data": [{"title": "t", "paragraphs": [{"context": "It was red.", "qas": qas}]}]}
+    )
 
 
 REFUSED = [
     Row(53, "one class", "csv", csv("a b,x\nc d,x\ne f,x\n"), "label"),
-    Row(54, "case", "csv", csv("a b,pos\nc d,Pos\ne f,neg\n"), r"'pos' .*'Pos' .*differ only in case"),
+    Row(
+        54,
+        "case",
+        "csv",
+        csv("a b,pos\nc d,Pos\ne f,neg\n"),
+        r"'pos' .*'Pos' .*differ only in case",
+    ),
     Row(
         54,
         "blanks",
@@ -67,15 +77,39 @@ REFUSED = [
         csv("a b,pos\nc d,pos \ne f,neg\n"),
         r"'pos' .*'pos ' .*differ only in case, white space",
     ),
-    Row(55, "1.0 and 1", "csv", csv("a b,1.0\nc d,1\ne f,2\n"), r"'1\.0' .*'1' .*how a number is written"),
+    Row(
+        55,
+        "1.0 and 1",
+        "csv",
+        csv("a b,1.0\nc d,1\ne f,2\n"),
+        r"'1\.0' .*'1' .*how a number is written",
+    ),
     Row(55, "no label", "csv", csv("a b,x\nc d,\ne f,y\n"), r"t\.csv:3: .*label"),
     Row(
-        57, "too many labels", "csv", csv("a b,x\nc d,x,y\n"), r"t\.csv:3: the row must have 2 cells .*has 3"
+        57,
+        "too many labels",
+        "csv",
+        csv("a b,x\nc d,x,y\n"),
+        r"t\.csv:3: the row must have 2 cells .*has 3",
     ),
-    Row(58, "blanks for tabs", "conllu", conllu("1 a _ X _ _ 0 root _ _"), r"t\.conllu:2: .*s7.*tab"),
-    Row(58, "9 columns", "conllu", conllu(word("1", "a").removesuffix("\t_")), r"t\.conllu:2: .*s7.*10.*9"),
+    Row(
+        58, "blanks for tabs", "conllu", conllu("1 a _ X _ _ 0 root _ _"), r"t\.conllu:2: .*s7.*tab"
+    ),
+    Row(
+        58,
+        "9 columns",
+        "conllu",
+        conllu(word("1", "a").removesuffix("\t_")),
+        r"t\.conllu:2: .*s7.*10.*9",
+    ),
     Row(58, "11 columns", "conllu", conllu(word("1", "a") + "\t_"), r"t\.conllu:2: .*s7.*10.*11"),
-    Row(59, "an empty range", "conllu", conllu("3-2\tab" + "\t_" * 8, word("1", "a")), r"t\.conllu:2: .*3-2"),
+    Row(
+        59,
+        "an empty range",
+        "conllu",
+        conllu("3-2\tab" + "\t_" * 8, word("1", "a")),
+        r"t\.conllu:2: .*3-2",
+    ),
     Row(
         59,
         "a range of one",
@@ -90,7 +124,9 @@ REFUSED = [
         conllu(word("1", "a"), "# text = a", word("2", "b", parent="1")),
         r"t\.conllu:3: .*comment",
     ),
-    Row(62, "I- without B-", "conll", "a\tO\nb\tI-PER\n", r"t\.conll:2: .*I-PER.*data\.repair_tags"),
+    Row(
+        62, "I- without B-", "conll", "a\tO\nb\tI-PER\n", r"t\.conll:2: .*I-PER.*data\.repair_tags"
+    ),
     Row(62, "an unknown prefix", "conll", "a\tB-PER\nb\tX-PER\n", r"t\.conll:2: .*X-PER"),
     Row(62, "blanks among tabs", "conll", "a\tO\nb O\n", r"t\.conll:2: "),
     Row(63, "an answer elsewhere", "json", squad(answer_start=3), r"q17"),
@@ -142,7 +178,9 @@ HANDLED = [
         60,
         "two blank lines, none at the end",
         "conllu",
-        "\n\n".join(conllu(word("1", f"a{i}", "NOUN" if i % 2 else "VERB")) for i in range(9)).rstrip(),
+        "\n\n".join(
+            conllu(word("1", f"a{i}", "NOUN" if i % 2 else "VERB")) for i in range(9)
+        ).rstrip(),
         r"",
     ),
     *(
@@ -175,7 +213,13 @@ HANDLED = [
         r"9 x .*I-",
         ("--set", "data.repair_tags=true"),
     ),
-    Row(65, "a word that is nothing", "conll", "".join(f"w{i}\tO\n\u200b\tX\n\n" for i in range(9)), r""),
+    Row(
+        65,
+        "a word that is nothing",
+        "conll",
+        "".join(f"w{i}\tO\n\u200b\tX\n\n" for i in range(9)),
+        r"",
+    ),
 ]
 
 

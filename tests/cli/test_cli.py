@@ -58,7 +58,10 @@ def test_help_versions_and_mistakes_load_no_engine() -> None:
         "sys.stderr.write(json.dumps([codes, heavy]))\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(commands)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     codes, heavy = json.loads(ran.stderr.splitlines()[-1])
     assert codes == [0, 0, 2, 2, *[0] * len(VERBS), 2]
@@ -102,7 +105,9 @@ def test_the_help_of_a_verb_ends_with_an_example_that_can_be_given(
 def test_help_fills_the_lines_of_a_paragraph(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     shown = command("compare", "--help").out
-    assert "measured on the validation data." in next(line for line in shown.splitlines() if "--test" in line)
+    assert "measured on the validation data." in next(
+        line for line in shown.splitlines() if "--test" in line
+    )
 
 
 def test_positional_arguments_are_no_options(command: Any) -> None:
@@ -173,7 +178,8 @@ def test_every_option_may_be_spelled_with_underscores(words: str) -> None:
         return function, bound
 
     underscored = " ".join(
-        "--" + word[2:].replace("-", "_") if word.startswith("--") else word for word in words.split()
+        "--" + word[2:].replace("-", "_") if word.startswith("--") else word
+        for word in words.split()
     )
     assert parsed(underscored) == parsed(words)
 
@@ -227,7 +233,9 @@ def test_a_table_shows_names_as_they_are(
     monkeypatch.setenv("COLUMNS", "80")
     put_table(odd, [(odd, "1")], (odd, "value"))
     shown = odd.replace("\x1b", "\\x1b")
-    assert [line.split()[0] for line in capfd.readouterr().out.splitlines() if shown in line] == [shown] * 3
+    assert [line.split()[0] for line in capfd.readouterr().out.splitlines() if shown in line] == [
+        shown
+    ] * 3
 
 
 @pytest.mark.parametrize("columns", [40, 100])
@@ -237,12 +245,16 @@ def test_a_table_is_utf8_whatever_the_locale_and_as_wide_as_the_terminal(columns
         " ('größe',))\nput('é')"
     )
     surroundings = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": str(columns)}
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=surroundings)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, env=surroundings
+    )
     *table, last = ran.stdout.decode("utf-8").splitlines()
     assert last == "é"
     assert table[0].rstrip() == "Tägliche 日"
     assert "größe" in "".join(table)
-    assert [line.count("ä") for line in table if "ää" in line] == ([70] if columns == 100 else [38, 32])
+    assert [line.count("ä") for line in table if "ää" in line] == (
+        [70] if columns == 100 else [38, 32]
+    )
 
 
 def test_an_interval_stands_beside_its_value_where_both_ends_are_known(
@@ -265,11 +277,20 @@ def test_an_interval_stands_beside_its_value_where_both_ends_are_known(
 
 def test_one_document_of_validation_whose_interval_has_no_end(command: Any, tmp_path: Path) -> None:
     """The interval of one short text is infinite above, which the log of the training cannot hold."""
-    text = "".join(f"the {colour} dog sees the {other} cat\n" for colour in "abcdef" for other in "ghijk")
+    text = "".join(
+        f"the {colour} dog sees the {other} cat\n" for colour in "abcdef" for other in "ghijk"
+    )
     (tmp_path / "few.txt").write_text(text)
     ran = command(
         *("train", "text-generation", tmp_path / "few.txt", "--output-dir", tmp_path / "run"),
-        *("--model", "recurrent_lm:tiny", "--set", "data.tokenizer=words", "--set", "model.width=4"),
+        *(
+            "--model",
+            "recurrent_lm:tiny",
+            "--set",
+            "data.tokenizer=words",
+            "--set",
+            "model.width=4",
+        ),
         *("--set", "train.max_steps=1"),
     )
     assert ran.code == 0
@@ -303,7 +324,11 @@ def test_a_training_that_is_stopped_shows_what_there_is(
     monkeypatch.setattr("seqloom.workflows.train.train", lambda *_, **__: result)
     ran = command("train", "--resume", "runs/a")
     assert ran.code == code
-    assert ("Validation at step 2" in " ".join(ran.out.split())) == ("loss" in ran.out) == bool(metrics)
+    assert (
+        ("Validation at step 2" in " ".join(ran.out.split()))
+        == ("loss" in ran.out)
+        == bool(metrics)
+    )
     assert "None" not in ran.out
     assert ran.out.splitlines()[-1] == f"stopped: {reason}; folder: runs/a"
     assert ran.err == ("to continue: seqloom train --resume runs/a\n" if code else "")
@@ -323,7 +348,12 @@ def predicted(
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", [True, False])
 def test_as_many_lines_as_were_read(
-    end: str, last: bool, command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str,
+    last: bool,
+    command: Any,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = (end.join(LINES) + end * last).encode()
     (tmp_path / "in.txt").write_bytes(content)
@@ -354,8 +384,12 @@ def test_no_lines_and_blank_lines_are_no_error(
         assert (ran.code, ran.out) == (0, blank * content.count(b"\n"))
 
 
-def test_a_skipped_line_keeps_its_place(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = predicted(command, monkeypatch, trained, b"a b\n\xff\nc d\n", "-", "--set", "data.on_bad_line=skip")
+def test_a_skipped_line_keeps_its_place(
+    command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = predicted(
+        command, monkeypatch, trained, b"a b\n\xff\nc d\n", "-", "--set", "data.on_bad_line=skip"
+    )
     clean = predicted(command, monkeypatch, trained, b"a b\n\nc d\n", "-")
     assert ran.code == 0
     assert ran.out == clean.out
@@ -389,7 +423,9 @@ def test_answers_stand_before_the_error(trained: Path) -> None:
     assert error.startswith("seqloom: -:2: ")
 
 
-def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_holds_the_same_texts(
+    command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = "\n".join(LINES).encode()
     plain = predicted(command, monkeypatch, trained, content, "-").out.splitlines()
     best = predicted(
@@ -398,7 +434,9 @@ def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pyt
     outputs = [json.loads(line)["outputs"] for line in best]
     assert [one[0]["text"] for one in outputs] == plain
     assert [len(one) for one in outputs] == [3, 1, 3, 3, 3]
-    assert all(one.keys() == {"text", "score", "finished"} for several in outputs for one in several)
+    assert all(
+        one.keys() == {"text", "score", "finished"} for several in outputs for one in several
+    )
     assert all(several == sorted(several, key=lambda one: -one["score"]) for several in outputs)
 
 
@@ -427,8 +465,12 @@ def test_a_program_that_stops_reading_is_no_error(trained: Path) -> None:
 # Evaluate
 
 
-def test_evaluate_gives_the_numbers_of_the_training(command: Any, trained: Path, pairs: Path) -> None:
-    measured = command("evaluate", trained, pairs / "val.jsonl", "--json", "--set", "decode.beam=1").json
+def test_evaluate_gives_the_numbers_of_the_training(
+    command: Any, trained: Path, pairs: Path
+) -> None:
+    measured = command(
+        "evaluate", trained, pairs / "val.jsonl", "--json", "--set", "decode.beam=1"
+    ).json
     best = json.loads((trained / "manifest.json").read_text())["best"].removeprefix("checkpoint-")
     logged = [
         record
@@ -454,7 +496,9 @@ def test_evaluate_gives_the_numbers_of_the_training(command: Any, trained: Path,
     assert "version:" in measured["bleu_signature"]
 
 
-def test_outputs_go_to_a_new_file_only(command: Any, trained: Path, pairs: Path, tmp_path: Path) -> None:
+def test_outputs_go_to_a_new_file_only(
+    command: Any, trained: Path, pairs: Path, tmp_path: Path
+) -> None:
     ran = command("evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt")
     assert ran.code == 0
     assert "perplexity" in ran.out
@@ -482,7 +526,13 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
     (tmp_path / "file").touch()
     for place in ("no/such/x.txt", "file/x.txt"):
         message = refused_early(
-            command, monkeypatch, "evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / place
+            command,
+            monkeypatch,
+            "evaluate",
+            trained,
+            pairs / "val.jsonl",
+            "--outputs",
+            tmp_path / place,
         )
         assert "must be in a folder that is there" in message
     for place, must in {
@@ -503,7 +553,9 @@ def test_metrics_are_shown_though_the_outputs_cannot_be_written(
 
     monkeypatch.setattr("seqloom.files.write_atomic", full)
     for words in ([], ["--json"]):
-        ran = command("evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt", *words)
+        ran = command(
+            "evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt", *words
+        )
         assert ran.code == 1
         assert "perplexity" in ran.out
         assert ran.err.splitlines()[-1] == "seqloom: the disk is full"
@@ -540,7 +592,9 @@ def test_models_lists_every_key_of_a_family(command: Any) -> None:
 
 
 def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path) -> None:
-    ran = command("explain", trained, "a b c d", "--target", "a b", "--output", tmp_path / "a.svg", "--json")
+    ran = command(
+        "explain", trained, "a b c d", "--target", "a b", "--output", tmp_path / "a.svg", "--json"
+    )
     explanation = ran.json
     assert explanation["source"] == ["a", "b", "c", "d", "</s>"]
     assert explanation["target"] == ["a", "b", "</s>"]
@@ -554,7 +608,9 @@ def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".html", ".json", ".PNG"])
-def test_explain_takes_what_a_chart_can_be(suffix: str, command: Any, trained: Path, tmp_path: Path) -> None:
+def test_explain_takes_what_a_chart_can_be(
+    suffix: str, command: Any, trained: Path, tmp_path: Path
+) -> None:
     assert command("explain", trained, "a b", "--output", tmp_path / f"a{suffix}").code == 0
     assert (tmp_path / f"a{suffix}").stat().st_size
     assert suffix.lower() in command("explain", "--help").out
@@ -562,7 +618,15 @@ def test_explain_takes_what_a_chart_can_be(suffix: str, command: Any, trained: P
 
 def test_explain_reads_no_data(command: Any, trained: Path, tmp_path: Path) -> None:
     message = one_line(
-        command("explain", trained, "a b", "--output", tmp_path / "a.svg", "--set", "data.encoding=latin-1"),
+        command(
+            "explain",
+            trained,
+            "a b",
+            "--output",
+            tmp_path / "a.svg",
+            "--set",
+            "data.encoding=latin-1",
+        ),
         2,
     )
     assert message == "seqloom: --set can change decode.* here, but not data.*: no file is read"
@@ -592,18 +656,29 @@ def test_explain_needs_a_model_with_attention(
         "--set=train.batch_rows=4",
     ]
     ran = command(
-        "train", "translation", pairs / "val.jsonl", "--output-dir", tmp_path / "run", "--json", *sets
+        "train",
+        "translation",
+        pairs / "val.jsonl",
+        "--output-dir",
+        tmp_path / "run",
+        "--json",
+        *sets,
     )
     assert ran.code == 0
     assert ran.json["step"] == 1
-    message = one_line(command("explain", tmp_path / "run", "a b c", "--output", tmp_path / "a.png"), 2)
+    message = one_line(
+        command("explain", tmp_path / "run", "a b c", "--output", tmp_path / "a.png"), 2
+    )
     assert "must have attention" in message
 
 
 def test_the_script_is_installed() -> None:
     """As a user starts it: through the entry point of the package."""
     ran = subprocess.run(
-        [Path(sys.executable).with_name("seqloom"), "--version"], capture_output=True, text=True, check=True
+        [Path(sys.executable).with_name("seqloom"), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ran.stdout.strip()
     assert ran.stderr == ""

@@ -29,7 +29,9 @@ class Toy:
     def __init__(self) -> None:
         self.stop_at, self.trained = 0, 0
 
-    def train(self, place: Path, entry: Any, settings: list[str], plan: Any, progress: Any) -> CellRun:
+    def train(
+        self, place: Path, entry: Any, settings: list[str], plan: Any, progress: Any
+    ) -> CellRun:
         self.trained += 1
         if self.trained == self.stop_at:
             return CellRun("SIGTERM", 1, 9, {}, 0.1, 1)
@@ -94,7 +96,13 @@ def test_a_table_a_chart_and_a_folder(
 @pytest.mark.usefixtures("one_thread")
 def test_one_line_of_json(command: Any, texts: Path, toy: Toy) -> None:
     ran = command(
-        "compare", "text-classification", texts / "train.tsv", "--output-dir", texts / "c", *MODELS, "--json"
+        "compare",
+        "text-classification",
+        texts / "train.tsv",
+        "--output-dir",
+        texts / "c",
+        *MODELS,
+        "--json",
     )
     assert ran.code == 0
     assert ran.json["stopped"] is None

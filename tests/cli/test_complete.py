@@ -24,7 +24,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Remembering(TOKENIZER.vocabulary_size)
     model.table[:, [i for i, piece in enumerate(TOKENIZER.token_bytes) if len(piece) > 1]] += 8
     bundle = type(
-        "B", (), {"task": "text-generation", "folder": Path("runs/x"), "model": model, "tokenizer": TOKENIZER}
+        "B",
+        (),
+        {
+            "task": "text-generation",
+            "folder": Path("runs/x"),
+            "model": model,
+            "tokenizer": TOKENIZER,
+        },
     )()
     monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
     torch.manual_seed(0)
@@ -54,10 +61,14 @@ def test_a_table_and_json_say_the_same(command: Any, opened: None) -> None:
     )
 
 
-def test_without_a_text_each_line_is_one(command: Any, opened: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_text_each_line_is_one(
+    command: Any, opened: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the qu\nthe \n\nf\r\n")))
     ran = command("complete", "runs/x", "--json")
-    alone = [command("complete", "runs/x", text, "--json").json for text in ("the qu", "the ", "", "f")]
+    alone = [
+        command("complete", "runs/x", text, "--json").json for text in ("the qu", "the ", "", "f")
+    ]
     assert [json.loads(line) for line in ran.out.splitlines()] == alone
 
 

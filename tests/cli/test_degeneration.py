@@ -20,7 +20,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 documents of 20 words, and one of 2."""
     chance = random.Random(0)
     place = tmp_path_factory.mktemp("degeneration") / "texts.txt"
-    place.write_text("the dog\n" + "".join(" ".join(chance.choices(WORDS, k=20)) + "\n" for _ in range(40)))
+    place.write_text(
+        "the dog\n" + "".join(" ".join(chance.choices(WORDS, k=20)) + "\n" for _ in range(40))
+    )
     return place
 
 
@@ -58,7 +60,14 @@ def test_a_table_and_a_chart(
     monkeypatch.setenv("COLUMNS", "80")
     picture = tmp_path / "chart.svg"
     ran = command(
-        "degeneration", model, texts, *SHORT, "--strategies", "greedy, beam=3,sampling", "--output", picture
+        "degeneration",
+        model,
+        texts,
+        *SHORT,
+        "--strategies",
+        "greedy, beam=3,sampling",
+        "--output",
+        picture,
     )
     assert ran.code == 0
     assert "12 texts, 10 tokens after a prompt of 4" in ran.out
@@ -75,12 +84,16 @@ def test_all_strategies_and_all_numbers(
 ) -> None:
     """Each number of the table follows from the texts that are written."""
     monkeypatch.chdir(tmp_path)
-    told = command("degeneration", model, texts, *SHORT, "--json", "--samples-output", "all.jsonl").json
+    told = command(
+        "degeneration", model, texts, *SHORT, "--json", "--samples-output", "all.jsonl"
+    ).json
     assert (tmp_path / "degeneration.png").read_bytes().startswith(b"\x89PNG")
     assert (told["texts"], told["too_short"], told["new_tokens"], told["unknown"]) == (12, 1, 10, 0)
     records = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert len(told["rows"]) == 11
-    assert [record["strategy"] for record in records] == [name for name in told["rows"] for _ in range(12)]
+    assert [record["strategy"] for record in records] == [
+        name for name in told["rows"] for _ in range(12)
+    ]
     lines = texts.read_text().splitlines()
     for name, row in told["rows"].items():
         some = [record for record in records if record["strategy"] == name]
@@ -89,7 +102,9 @@ def test_all_strategies_and_all_numbers(
         assert row["perplexity"] == pytest.approx(
             math.exp(-sum(map(math.log, probabilities)) / len(probabilities))
         )
-        assert row["loops"] == pytest.approx(sum(record["loop"] is not None for record in some) / 12)
+        assert row["loops"] == pytest.approx(
+            sum(record["loop"] is not None for record in some) / 12
+        )
         assert row["finished"] == pytest.approx(sum(record["finished"] for record in some) / 12)
         for record in some:
             assert (
@@ -112,7 +127,14 @@ def test_the_people_depend_on_no_strategy_and_no_seed(
 ) -> None:
     def told(name: str, *words: str) -> Any:
         return command(
-            "degeneration", model, texts, *SHORT, "--json", "--output", tmp_path / f"{name}.json", *words
+            "degeneration",
+            model,
+            texts,
+            *SHORT,
+            "--json",
+            "--output",
+            tmp_path / f"{name}.json",
+            *words,
         ).json["rows"]
 
     first, again, other = (
@@ -124,14 +146,18 @@ def test_the_people_depend_on_no_strategy_and_no_seed(
     assert first["sampling"] == again["sampling"] != other["sampling"]
 
 
-def test_mistakes_are_one_line(command: Any, model: Path, texts: Path, trained: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(
+    command: Any, model: Path, texts: Path, trained: Path, tmp_path: Path
+) -> None:
     def refused(*words: object, code: int = 2) -> str:
         return one_line(command("degeneration", *words, "--output", tmp_path / "x.png"), code)
 
     assert "must be a language model (of text-generation), but is one of translation" in refused(
         trained, texts
     )
-    assert "must have 116 tokens, prompt and all, but the longest of 41 has 21" in refused(model, texts)
+    assert "must have 116 tokens, prompt and all, but the longest of 41 has 21" in refused(
+        model, texts
+    )
     assert "but is 'nucleus'" in refused(model, texts, "--strategies", "greedy,nucleus")
     assert "decode.seed must be" in refused(model, texts, "--seed=-1")
     assert "needs human texts" in refused(model)

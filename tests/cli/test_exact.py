@@ -27,9 +27,19 @@ def test_outputs_then_the_report(command: Any, trained: Path, sources: Path) -> 
     assert ran.err.splitlines() == [f"1 line skipped: blank (first: {sources}:2)"]
 
 
-def test_json_and_the_file_of_results(command: Any, trained: Path, sources: Path, tmp_path: Path) -> None:
+def test_json_and_the_file_of_results(
+    command: Any, trained: Path, sources: Path, tmp_path: Path
+) -> None:
     ran = command(
-        "exact", trained, sources, *SHORT, "--json", "--limit", "3", "--output", tmp_path / "out.jsonl"
+        "exact",
+        trained,
+        sources,
+        *SHORT,
+        "--json",
+        "--limit",
+        "3",
+        "--output",
+        tmp_path / "out.jsonl",
     )
     assert ran.code == 0
     *rows, last = [json.loads(line) for line in ran.out.splitlines()]
@@ -52,14 +62,24 @@ def test_a_file_without_inputs_makes_no_results(
     ran = command("exact", trained, tmp_path / "blank.txt", "--output", tmp_path / "out.jsonl")
     assert (ran.code, ran.out) == (2, "")
     assert (
-        ran.err.splitlines()[-1] == f"seqloom: there must be an input, but {tmp_path / 'blank.txt'} has none"
+        ran.err.splitlines()[-1]
+        == f"seqloom: there must be an input, but {tmp_path / 'blank.txt'} has none"
     )
     assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_small_budget_leaves_a_gap(command: Any, trained: Path) -> None:
     ran = command(
-        "exact", trained, "--prompt", "a b c d", "--beams", "1", "--nodes", "1", "--length-penalty", "2"
+        "exact",
+        trained,
+        "--prompt",
+        "a b c d",
+        "--beams",
+        "1",
+        "--nodes",
+        "1",
+        "--length-penalty",
+        "2",
     )
     assert ran.code == 0
     assert "\tgap " in ran.out
@@ -80,14 +100,19 @@ def test_a_small_budget_leaves_a_gap(command: Any, trained: Path) -> None:
             "decode.strategy changes nothing",
         ),
         (("--prompt", "a", "--set", "decode.n_best=2"), "decode.n_best changes nothing"),
-        (("--prompt", "a", "--set", "decode.temperature=0.5"), "decode.temperature changes nothing"),
+        (
+            ("--prompt", "a", "--set", "decode.temperature=0.5"),
+            "decode.temperature changes nothing",
+        ),
         (("--prompt", "a", "--limit", "0"), "--limit"),
         (("--prompt", "a", "--set", "decode.stop=[x]"), "decode.stop"),
         (("--prompt", "a", "--set", "train.max_steps=1"), "train"),
         (("-", "--prompt", "a"), "leave one out"),
     ],
 )
-def test_a_mistake_is_one_line(command: Any, trained: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_mistake_is_one_line(
+    command: Any, trained: Path, words: tuple[str, ...], message: str
+) -> None:
     ran = command("exact", trained, *words)
     (line,) = ran.err.splitlines()
     assert (ran.code, ran.out) == (2, "")

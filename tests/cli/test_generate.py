@@ -53,12 +53,18 @@ def test_a_prompt_and_its_continuation(command: Any, opened: Any) -> None:
     assert one["prompt"] + one["text"] + "\n" == ran.out
     assert one["log_probability"] < 0
     assert command("generate", "runs/x", "--prompt", "Hund 🐕", SHORT).out == ran.out
-    assert command("generate", "runs/x", "--prompt", "Hund 🐕", SHORT, "--set=decode.seed=1").out != ran.out
+    assert (
+        command("generate", "runs/x", "--prompt", "Hund 🐕", SHORT, "--set=decode.seed=1").out
+        != ran.out
+    )
 
 
 def test_without_a_prompt_a_text_of_its_own(command: Any, opened: Any) -> None:
     opened()
-    alone, empty = command("generate", "runs/x", SHORT), command("generate", "runs/x", "--prompt", "", SHORT)
+    alone, empty = (
+        command("generate", "runs/x", SHORT),
+        command("generate", "runs/x", "--prompt", "", SHORT),
+    )
     assert alone.code == 0
     assert alone.out.strip()
     assert alone.out == empty.out
@@ -67,7 +73,9 @@ def test_without_a_prompt_a_text_of_its_own(command: Any, opened: Any) -> None:
 def test_texts_of_many_prompts_and_samples_stand_apart(command: Any, opened: Any) -> None:
     opened()
     words = ("generate", "runs/x", "--prompt", "ab", "--prompt", "- cd", SHORT)
-    apart = [command("generate", "runs/x", "--prompt", prompt, SHORT).out for prompt in ("ab", "- cd")]
+    apart = [
+        command("generate", "runs/x", "--prompt", prompt, SHORT).out for prompt in ("ab", "- cd")
+    ]
     assert command(*words).out == "\n".join(apart)
     three = command(*words, "--set=decode.n_best=3", "--json")
     lines = [json.loads(line) for line in three.out.splitlines()]
@@ -85,7 +93,11 @@ def test_prompts_of_a_file_and_of_standard_input(
     opened()
     (tmp_path / "prompts").write_text("ab\n\ncd\n")
     of_options = command(
-        "generate", "runs/x", *(f"--prompt={prompt}" for prompt in ("ab", "", "cd")), SHORT, "--json"
+        "generate",
+        "runs/x",
+        *(f"--prompt={prompt}" for prompt in ("ab", "", "cd")),
+        SHORT,
+        "--json",
     )
     of_file = command("generate", "runs/x", tmp_path / "prompts", SHORT, "--json")
     assert of_file.out == of_options.out
@@ -93,7 +105,12 @@ def test_prompts_of_a_file_and_of_standard_input(
     for rows in (1, 2):
         assert (
             command(
-                "generate", "runs/x", tmp_path / "prompts", SHORT, "--json", f"--set=decode.batch_rows={rows}"
+                "generate",
+                "runs/x",
+                tmp_path / "prompts",
+                SHORT,
+                "--json",
+                f"--set=decode.batch_rows={rows}",
             ).out
             == of_file.out
         )
@@ -132,7 +149,9 @@ def test_at_a_terminal_each_prompt_is_answered_before_the_next_is_read(
 def test_a_window_that_slides_is_said_after_the_text(command: Any, opened: Any) -> None:
     opened(context=6)
     for words in ((), ("--set=decode.n_best=2",), ("--json",)):
-        ran = command("generate", "runs/x", "--prompt", "abcd", "--set=decode.max_length=40", *words)
+        ran = command(
+            "generate", "runs/x", "--prompt", "abcd", "--set=decode.max_length=40", *words
+        )
         assert (
             ran.err
             == "the model looks at 6 tokens at most: where a text was longer, it went on from the last 3,"
@@ -184,7 +203,11 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
             2,
         ),
         (["--prompt", "ab", "--set", "model.width=3"], "but not model.*", 2),
-        (["--prompt", "ab", "--set", "decode.temperature=0"], "decode.temperature must be greater than 0", 2),
+        (
+            ["--prompt", "ab", "--set", "decode.temperature=0"],
+            "decode.temperature must be greater than 0",
+            2,
+        ),
         (
             ["--prompt", "ab", "--set", "decode.beam=3"],
             "decode.beam changes nothing with decode.strategy=sample",
@@ -193,7 +216,14 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
         (["nowhere.txt"], "nowhere.txt", 2),
         (["--prompt", "ab", "--set", "decode.begin=\ud800"], "the beginning must be Unicode", 2),
         (
-            ["--prompt", "ab", "--set", "decode.strategy=beam", "--set", "decode.length_penalty=1e300"],
+            [
+                "--prompt",
+                "ab",
+                "--set",
+                "decode.strategy=beam",
+                "--set",
+                "decode.length_penalty=1e300",
+            ],
             "decode.length_penalty must be",
             2,
         ),
@@ -204,7 +234,9 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
         ),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, code: int, command: Any, opened: Any) -> None:
+def test_mistakes_are_one_line(
+    words: list[str], message: str, code: int, command: Any, opened: Any
+) -> None:
     opened()
     ran = command("generate", "runs/x", *words)
     (line,) = ran.err.splitlines()
@@ -214,16 +246,27 @@ def test_mistakes_are_one_line(words: list[str], message: str, code: int, comman
 
 
 @pytest.mark.parametrize(
-    "options", [["decode.n_best=2"], *(["decode.strategy=beam", f"decode.beam={width}"] for width in (1, 3))]
+    "options",
+    [["decode.n_best=2"], *(["decode.strategy=beam", f"decode.beam={width}"] for width in (1, 3))],
 )
 @pytest.mark.parametrize("json", [["--json"], []])
 def test_rules_that_leave_nothing_are_said(
     options: list[str], json: list[str], command: Any, opened: Any
 ) -> None:
     opened()
-    rules = ["decode.no_repeat_ngram=1", "decode.min_length=1000", "decode.max_length=1000", *options]
+    rules = [
+        "decode.no_repeat_ngram=1",
+        "decode.min_length=1000",
+        "decode.max_length=1000",
+        *options,
+    ]
     ran = command(
-        "generate", "runs/x", "--prompt", "ab", *json, *(word for rule in rules for word in ("--set", rule))
+        "generate",
+        "runs/x",
+        "--prompt",
+        "ab",
+        *json,
+        *(word for rule in rules for word in ("--set", rule)),
     )
     (line,) = ran.err.splitlines()
     assert "the rules must leave a token that may come next" in line
@@ -233,7 +276,10 @@ def test_rules_that_leave_nothing_are_said(
 def test_a_model_of_another_task_is_refused(command: Any, opened: Any) -> None:
     opened(task="translation")
     ran = command("generate", "runs/x")
-    assert ran.err == "seqloom: runs/x: a model of translation cannot generate; use: seqloom predict runs/x\n"
+    assert (
+        ran.err
+        == "seqloom: runs/x: a model of translation cannot generate; use: seqloom predict runs/x\n"
+    )
     assert ran.code == 2
 
 

@@ -1,4 +1,5 @@
-"""explain --gradient-flow: a table, a picture and numbers of runs on the same pairs; mistakes are one line."""
+"""explain --gradient-flow: a table, a picture and numbers of runs on the same pairs; mistakes are one
+line."""
 
 from __future__ import annotations
 
@@ -50,7 +51,14 @@ def test_a_picture_and_a_table_for_each_run(
 ) -> None:
     picture = tmp_path / "flow.svg"
     ran = command(
-        "explain", trained, pairs / "val.jsonl", "--gradient-flow", "--beside", lstm, "--output", picture
+        "explain",
+        trained,
+        pairs / "val.jsonl",
+        "--gradient-flow",
+        "--beside",
+        lstm,
+        "--output",
+        picture,
     )
     assert ran.code == 0
     assert f"{trained.name}: gru" in ran.out
@@ -122,7 +130,9 @@ def test_all_numbers_as_json(
     assert (tmp_path / "gradient-flow.png").read_bytes().startswith(b"\x89PNG")
     assert (told["rows"], told["picture"]) == (20, "gradient-flow.png")
     flow = told["runs"]["lstm"]
-    assert flow["loss"] == pytest.approx(loss, rel=1e-4)  # the objective of the training, without smoothing
+    assert flow["loss"] == pytest.approx(
+        loss, rel=1e-4
+    )  # the objective of the training, without smoothing
     encoder, decoder = flow["layers"]
     assert (encoder["name"], encoder["cell"], encoder["direction"], encoder["width"]) == (
         "encoder 1",
@@ -133,7 +143,9 @@ def test_all_numbers_as_json(
     assert set(encoder["gates"]) == set(decoder["spectra"]) == {"i", "f", "g", "o"}
     assert len(encoder["spectra"]["f"]["singular_values"]) == 8
     for state in ("h", "c"):
-        assert encoder["states"][state]["jacobian"]["mean"][0] == pytest.approx(1, rel=1e-13)  # in float64
+        assert encoder["states"][state]["jacobian"]["mean"][0] == pytest.approx(
+            1, rel=1e-13
+        )  # in float64
         assert encoder["states"][state]["gradient_from_start"]["rows"][0] == 20
         assert len(encoder["states"][state]["gradient_from_start"]["mean"]) == encoder["steps"]
 
@@ -144,12 +156,23 @@ def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Pat
         {"source": " ", "target": "a"},
         {"source": "a b c d", "target": "a"},
     ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n")
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n"
+    )
     flags = ("--gradient-flow", "--json", "--rows", "2", "--output")
     told = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "a.svg").json
-    assert (told["rows"], told["runs"]["lstm"]["layers"][0]["steps"]) == (2, 8)  # 7 characters and </s>
+    assert (told["rows"], told["runs"]["lstm"]["layers"][0]["steps"]) == (
+        2,
+        8,
+    )  # 7 characters and </s>
     cut = command(
-        "explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "b.svg", "--set", "data.max_length=3"
+        "explain",
+        lstm,
+        tmp_path / "data.jsonl",
+        *flags,
+        tmp_path / "b.svg",
+        "--set",
+        "data.max_length=3",
     ).json
     assert cut["runs"]["lstm"]["layers"][0]["steps"] == 4
 

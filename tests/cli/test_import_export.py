@@ -23,9 +23,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens(["<|endoftext|>"])
-    hf.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>").save_pretrained(folder)
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>").save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
-    config = hf.GPT2Config(**{**GPT, "vocab_size": 257, "n_positions": 40}, bos_token_id=0, eos_token_id=0)
+    config = hf.GPT2Config(
+        **{**GPT, "vocab_size": 257, "n_positions": 40}, bos_token_id=0, eos_token_id=0
+    )
     hf.GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
@@ -33,7 +37,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_hub_directory_goes_in_and_out(command: Command, hub: Path, tmp_path: Path) -> None:
     ran = command("import", hub, tmp_path / "run", "--json")
     assert ran.code == 0, ran.err
-    assert (ran.json["model"], ran.json["task"], ran.json["notes"]) == ("gpt", "text-generation", [])
+    assert (ran.json["model"], ran.json["task"], ran.json["notes"]) == (
+        "gpt",
+        "text-generation",
+        [],
+    )
     ran = command("export", tmp_path / "run", tmp_path / "out", "--format", "huggingface")
     assert ran.code == 0, ran.err
     assert "GPT2LMHeadModel" in ran.out
@@ -54,13 +62,21 @@ def test_from_says_the_model_of_any_verb(command: Command, hub: Path) -> None:
     [
         (["import", "hf://no/such-model", "OUT"], "is not in the cache"),
         (["score", "hf://no/such-model", "--text", "a"], "is not in the cache"),
-        (["export", "HUB", "OUT", "--format", "keras"], "--format must be one of huggingface, arpa, onnx"),
+        (
+            ["export", "HUB", "OUT", "--format", "keras"],
+            "--format must be one of huggingface, arpa, onnx",
+        ),
         (["export", "HUB", "OUT", "--shard-size", "0"], "--shard-size must be at least 1"),
         (["export", "HUB", "x.arpa"], "an ARPA file holds an n-gram model"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(
-    command: Command, hub: Path, tmp_path: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+    command: Command,
+    hub: Path,
+    tmp_path: Path,
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from huggingface_hub import constants
 

@@ -22,7 +22,10 @@ def of_task(folder: Path, copy: Path, task: str) -> Path:
     (copy / "config.json").write_text(json.dumps(content | {"task": task}))
     manifest = json.loads((copy / "manifest.json").read_text())
     written = (copy / "config.json").read_bytes()
-    manifest["files"]["config.json"] = {"bytes": len(written), "sha256": hashlib.sha256(written).hexdigest()}
+    manifest["files"]["config.json"] = {
+        "bytes": len(written),
+        "sha256": hashlib.sha256(written).hexdigest(),
+    }
     (copy / "manifest.json").write_text(json.dumps(manifest))
     return copy
 
@@ -48,14 +51,32 @@ def test_a_task_that_is_not_known_is_refused(
         (["predict", "RUN", "-", "--set", "decode.baem=3"], "did you mean decode.beam?"),
         (["predict", "RUN", "-", "--set", "decode=3"], "there is no setting decode"),
         (["predict", "RUN", "-", "--set", "beam"], "--set must be key=value"),
-        (["predict", "RUN", "-", "--set", "decode.beam=0"], "decode.beam must be greater than or equal to 1"),
-        (["predict", "RUN", "-", "--set", "data.label=x"], "data.label changes nothing for translation"),
-        (["evaluate", "RUN", "x.tsv", "--stride", "3"], "--stride changes nothing in evaluate of RUN"),
-        (["evaluate", "RUN", "x.tsv", "--set", "train.seed=3"], "but not train.*: the model is trained"),
+        (
+            ["predict", "RUN", "-", "--set", "decode.beam=0"],
+            "decode.beam must be greater than or equal to 1",
+        ),
+        (
+            ["predict", "RUN", "-", "--set", "data.label=x"],
+            "data.label changes nothing for translation",
+        ),
+        (
+            ["evaluate", "RUN", "x.tsv", "--stride", "3"],
+            "--stride changes nothing in evaluate of RUN",
+        ),
+        (
+            ["evaluate", "RUN", "x.tsv", "--set", "train.seed=3"],
+            "but not train.*: the model is trained",
+        ),
         (["score", "RUN", "-", "--set", "decode.beam=3"], "not decode.*: nothing is decoded"),
         (["rescore", "RUN", "x.tsv", "--set", "decode.beam=3"], "not decode.*"),
-        (["degeneration", "RUN", "x.txt", "--set", "decode.beam=3"], "not decode.*: each strategy says"),
-        (["generate", "RUN", "--prompt", "a", "--set", "data.encoding=utf-8"], "not data.*: no file is read"),
+        (
+            ["degeneration", "RUN", "x.txt", "--set", "decode.beam=3"],
+            "not decode.*: each strategy says",
+        ),
+        (
+            ["generate", "RUN", "--prompt", "a", "--set", "data.encoding=utf-8"],
+            "not data.*: no file is read",
+        ),
         (["ensemble", "RUN", "RUN", "--output-dir", "x", "--set", "decode.beam=3"], "not decode.*"),
     ],
 )
@@ -72,7 +93,9 @@ def test_what_would_change_nothing_is_refused_in_one_line(
 @pytest.mark.parametrize("verb", ["complete", "models", "demo", "probe", "export", "import"])
 def test_a_verb_without_settings_has_no_set(verb: str, command: Command) -> None:
     assert "--set" not in command(verb, "--help").out
-    ran = command(verb, *("a", "b")[: 1 if verb in ("models", "probe") else 2], "--set", "train.seed=1")
+    ran = command(
+        verb, *("a", "b")[: 1 if verb in ("models", "probe") else 2], "--set", "train.seed=1"
+    )
     (line,) = ran.err.splitlines()
     assert ran.code == 2
     assert "--set" in line
@@ -81,7 +104,9 @@ def test_a_verb_without_settings_has_no_set(verb: str, command: Command) -> None
 def test_the_library_refuses_in_the_same_words(command: Command, trained: Path) -> None:
     model: Any = seqloom.load(trained)
     for verb in ("generate", "score", "complete"):
-        with pytest.raises(UsageError, match=f"a model of translation cannot {verb}; use: seqloom predict"):
+        with pytest.raises(
+            UsageError, match=f"a model of translation cannot {verb}; use: seqloom predict"
+        ):
             getattr(model, verb)
     with pytest.raises(SeqloomError, match=r"did you mean decode\.beam"):
         model.predict(["a b"], baem=3)

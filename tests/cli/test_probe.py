@@ -28,7 +28,11 @@ def test_a_table_and_a_folder(command: Any, tmp_path: Path) -> None:
     assert "parameters" in ran.out
     assert "attention" in ran.out
     assert f"folder: {tmp_path / 'p'}" in ran.out
-    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [".lock", "chart.png", "results.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
+        ".lock",
+        "chart.png",
+        "results.jsonl",
+    ]
 
 
 def test_one_line_of_json(command: Any, tmp_path: Path, no_pictures: None) -> None:
@@ -66,7 +70,9 @@ def test_the_folder_is_named_after_the_task(
         (("recall", "--shorter", "2"), "shorter"),
     ],
 )
-def test_a_mistake_is_one_line(command: Any, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_mistake_is_one_line(
+    command: Any, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
     ran = command("probe", *words, "--output", tmp_path / "p")
     (line,) = ran.err.splitlines()
     assert ran.code == 2

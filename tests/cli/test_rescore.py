@@ -12,7 +12,10 @@ LINES = [
     {
         "id": 1,
         "ref": "the cat sees it",
-        "nbest": [{"text": "the cat it sees", "score": -1}, {"text": "the cat sees it", "score": -1.1}],
+        "nbest": [
+            {"text": "the cat it sees", "score": -1},
+            {"text": "the cat sees it", "score": -1.1},
+        ],
     },
     {
         "id": 2,
@@ -42,7 +45,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     assert run("train", "text-generation", folder / "train.txt", *words) == 0
     (folder / "lists.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    (folder / "bare.jsonl").write_text("".join(json.dumps({"nbest": line["nbest"]}) + "\n" for line in LINES))
+    (folder / "bare.jsonl").write_text(
+        "".join(json.dumps({"nbest": line["nbest"]}) + "\n" for line in LINES)
+    )
     return folder
 
 
@@ -61,26 +66,38 @@ def test_a_table_shows_before_after_and_the_best_possible(command: Any, place: P
     found = command(
         "rescore", place / "run", place / "lists.jsonl", "--tune", place / "lists.jsonl", "--json"
     ).json
-    assert (found["tuning"]["first"], found["test"]["rescored"], found["test"]["oracle"]) == (25, 0, 0)
+    assert (found["tuning"]["first"], found["test"]["rescored"], found["test"]["oracle"]) == (
+        25,
+        0,
+        0,
+    )
     assert found["test"]["difference_low"] <= found["test"]["difference"] == -25
 
 
-def test_without_references_the_best_texts_or_lists_are_the_result(command: Any, place: Path) -> None:
+def test_without_references_the_best_texts_or_lists_are_the_result(
+    command: Any, place: Path
+) -> None:
     ran = command("rescore", place / "run", place / "bare.jsonl")
     assert ran.out.splitlines() == ["the cat sees it", "a dog likes us"]
     assert "half" in ran.err or "0.5" in ran.err
     lines = [
         json.loads(line)
-        for line in command("rescore", place / "run", place / "bare.jsonl", "--json").out.splitlines()
+        for line in command(
+            "rescore", place / "run", place / "bare.jsonl", "--json"
+        ).out.splitlines()
     ]
     assert [line["nbest"][0]["text"] for line in lines] == ["the cat sees it", "a dog likes us"]
     assert lines[0]["nbest"][0].keys() == {"text", "score", "total", "log_probability_run"}
 
 
-def test_an_output_is_written_and_can_be_read_again(command: Any, place: Path, tmp_path: Path) -> None:
+def test_an_output_is_written_and_can_be_read_again(
+    command: Any, place: Path, tmp_path: Path
+) -> None:
     ran = command("rescore", place / "run", place / "bare.jsonl", "--output", tmp_path / "out.tsv")
     assert (ran.code, ran.out) == (0, "")
-    assert (tmp_path / "out.tsv").read_text().splitlines()[0] == "id\ttext\tscore\ttotal\tlog_probability_run"
+    assert (tmp_path / "out.tsv").read_text().splitlines()[
+        0
+    ] == "id\ttext\tscore\ttotal\tlog_probability_run"
     again = command(
         "rescore", place / "run", tmp_path / "out.tsv", "--score", "total", "--weights", "given=1"
     )

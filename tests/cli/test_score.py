@@ -44,7 +44,9 @@ def test_alternatives_stand_likeliest_first(command: Any, ngram: Path) -> None:
     assert ran.out.index("the cat likes it") < ran.out.index("it likes cat the")
     assert "1 : " in ran.out
     assert "<s> is fed and never predicted" in ran.err
-    lines = [json.loads(line) for line in command("score", ngram, *texts, "--json").out.splitlines()]
+    lines = [
+        json.loads(line) for line in command("score", ngram, *texts, "--json").out.splitlines()
+    ]
     assert [line["text"] for line in lines] == ["it likes cat the .", "the cat likes it ."]
     assert (
         lines[0]["log_probability"]
@@ -54,7 +56,9 @@ def test_alternatives_stand_likeliest_first(command: Any, ngram: Path) -> None:
     )
 
 
-def test_a_file_gives_a_line_for_each_of_its_lines(command: Any, ngram: Path, tmp_path: Path) -> None:
+def test_a_file_gives_a_line_for_each_of_its_lines(
+    command: Any, ngram: Path, tmp_path: Path
+) -> None:
     (tmp_path / "lines.txt").write_text("the cat sees it .\n\n-- odd --\n")
     lines = command("score", ngram, tmp_path / "lines.txt").out.splitlines()
     assert [line.split("\t")[-1] for line in lines] == ["the cat sees it .", "", "-- odd --"]
@@ -80,12 +84,25 @@ def test_an_interval_stands_beside_its_number(command: Any, ngram: Path, tmp_pat
     assert command("evaluate", ngram, tmp_path / "test.txt", "--json").json["bits_per_byte_low"] > 0
 
 
-def test_pairs_are_a_table_with_a_column_for_each_model(command: Any, ngram: Path, tmp_path: Path) -> None:
+def test_pairs_are_a_table_with_a_column_for_each_model(
+    command: Any, ngram: Path, tmp_path: Path
+) -> None:
     rows = [
-        {"a": "the cat sees it .", "b": "the sees cat it .", "kind": kind} for kind in ("one", "two", "two")
+        {"a": "the cat sees it .", "b": "the sees cat it .", "kind": kind}
+        for kind in ("one", "two", "two")
     ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["score", ngram, tmp_path / "pairs.jsonl", "--pairs", "a,b", "--by", "kind", "--beside", ngram]
+    words = [
+        "score",
+        ngram,
+        tmp_path / "pairs.jsonl",
+        "--pairs",
+        "a,b",
+        "--by",
+        "kind",
+        "--beside",
+        ngram,
+    ]
     shown = command(*words).out
     assert shown.count("100.0 (") == 6  # two models, two groups and all
     found = command(*words, "--json").json
@@ -97,7 +114,9 @@ def test_a_mixture_and_an_arpa_file(command: Any, ngram: Path, tmp_path: Path) -
     words = ["--output-dir", tmp_path / "mixed", "--weights", "1,3"]
     assert "must be given once" in command("ensemble", ngram, ngram, *words).err
     shutil.copytree(ngram, tmp_path / "copy")
-    assert list(command("ensemble", ngram, tmp_path / "copy", *words, "--json").json["weights"].values()) == [
+    assert list(
+        command("ensemble", ngram, tmp_path / "copy", *words, "--json").json["weights"].values()
+    ) == [
         0.25,
         0.75,
     ]
@@ -129,7 +148,9 @@ def test_mistakes_are_one_line(words: list[str], message: str, command: Any, ngr
     assert message in ran.err.splitlines()[-1]
 
 
-def test_a_model_of_another_task_is_sent_elsewhere(command: Any, trained: Path, ngram: Path) -> None:
+def test_a_model_of_another_task_is_sent_elsewhere(
+    command: Any, trained: Path, ngram: Path
+) -> None:
     ran = command("score", trained, "--text", "a")
     assert ran.code == 2
     assert "must be a language model" in ran.err

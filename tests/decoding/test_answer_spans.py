@@ -29,7 +29,9 @@ def test_by_hand() -> None:
     ]
     assert found.no_answer == 1.5
     weights = np.exp([5.0, 4.0, 1.5])
-    assert [one.probability for one in found.spans] == pytest.approx(list(weights[:2] / weights.sum()))
+    assert [one.probability for one in found.spans] == pytest.approx(
+        list(weights[:2] / weights.sum())
+    )
     assert found.no_answer_probability == pytest.approx(weights[2] / weights.sum())
 
 
@@ -55,7 +57,9 @@ def brute_force(
     return found
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 8), st.integers(1, 30), st.booleans())
+@given(
+    st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 8), st.integers(1, 30), st.booleans()
+)
 def test_as_a_search_through_all_spans_of_all_windows(
     seed: int, room: int, longest: int, n_best: int, masked: bool
 ) -> None:
@@ -76,10 +80,16 @@ def test_as_a_search_through_all_spans_of_all_windows(
     for one in found.spans:
         assert expected[one.start, one.end] == one.score
         assert one.text == CONTEXT[one.start : one.end]
-    assert found.no_answer == min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
-    assert sum(one.probability for one in found.spans) + found.no_answer_probability == pytest.approx(1)
+    assert found.no_answer == min(
+        start[0] + end[0] for start, end in zip(starts, ends, strict=True)
+    )
+    assert sum(
+        one.probability for one in found.spans
+    ) + found.no_answer_probability == pytest.approx(1)
 
 
 def test_scores_that_are_all_out() -> None:
-    found = best_answers([scores(-np.inf, -np.inf)], [scores(-np.inf, -np.inf)], [TOKENS[:1]], CONTEXT)
+    found = best_answers(
+        [scores(-np.inf, -np.inf)], [scores(-np.inf, -np.inf)], [TOKENS[:1]], CONTEXT
+    )
     assert found == Answers((), -np.inf, 1.0)

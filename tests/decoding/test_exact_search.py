@@ -16,7 +16,12 @@ from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 from torch import Tensor
 
 from seqloom.decoding import exact_search as exact_module
-from seqloom.decoding.exact_search import ExactResult, ExactSearchOptions, SearchBudget, exact_search
+from seqloom.decoding.exact_search import (
+    ExactResult,
+    ExactSearchOptions,
+    SearchBudget,
+    exact_search,
+)
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.hypotheses import Hypothesis, LiveHypotheses
 from seqloom.decoding.logits_processors import LogitsProcessor, forbid
@@ -86,7 +91,9 @@ def every(
             for rule in rules:
                 zeros = torch.zeros(len(rows), dtype=torch.long)
                 log_probs = rule(
-                    LiveHypotheses(zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])),
+                    LiveHypotheses(
+                        zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])
+                    ),
                     log_probs,
                 )
             following = tokens[:, step] if step < n else torch.full((len(rows),), EOS)
@@ -116,7 +123,13 @@ def ranked(
     chunk=st.sampled_from([1, 2, 64]),
 )
 def test_it_is_the_first_of_all_sequences(
-    seed: int, levels: int, ending: float, prompt: list[int], cap: int, length_penalty: float, chunk: int
+    seed: int,
+    levels: int,
+    ending: float,
+    prompt: list[int],
+    cap: int,
+    length_penalty: float,
+    chunk: int,
 ) -> None:
     """Equals too: their numbers are the same bits here."""
     model = Leveled(seed, levels, ending)
@@ -140,7 +153,9 @@ def test_a_budget_that_ends_first_leaves_a_gap_that_holds(
 ) -> None:
     model = Leveled(seed, 2, ending=-4.0)
     truth = -ranked(every(model, [BOS], 4), length_penalty)[0][0]
-    found = exact(model, cap=4, length_penalty=length_penalty, chunk=chunk, budget=SearchBudget(nodes=nodes))
+    found = exact(
+        model, cap=4, length_penalty=length_penalty, chunk=chunk, budget=SearchBudget(nodes=nodes)
+    )
     assert found.nodes <= nodes
     assert found.best is not None
     assert found.best.score <= truth <= found.bound
@@ -183,7 +198,9 @@ def test_a_search_that_can_find_nothing_says_so() -> None:
 
 def test_what_the_cap_cuts_off_is_no_answer() -> None:
     """3 4 and the end are far likelier than the empty sequence, but they are three."""
-    model = Chain({BOS: [0, 0, 0.01, 0.99, 0, 0], 3: [0, 0, 0.001, 0, 0.999, 0], 4: [0, 0, 1, 0, 0, 0]})
+    model = Chain(
+        {BOS: [0, 0, 0.01, 0.99, 0, 0], 3: [0, 0, 0.001, 0, 0.999, 0], 4: [0, 0, 1, 0, 0, 0]}
+    )
     for cap, tokens in ((1, []), (2, []), (3, [3, 4])):
         found = exact(model, cap=cap)
         assert found.best is not None
@@ -278,14 +295,18 @@ def test_rules_see_the_rows_as_in_a_beam() -> None:
         model = Leveled(seed, 30)
         found = exact(model, [BOS, 4], 5, rules=rules)
         space = {
-            tokens: total for tokens, total in every(model, [BOS, 4], 5, rules).items() if total > -math.inf
+            tokens: total
+            for tokens, total in every(model, [BOS, 4], 5, rules).items()
+            if total > -math.inf
         }
         assert all(4 not in tokens for tokens in space)
         assert found.best is not None
         assert tuple(found.best.tokens) == ranked(space, 0.0)[0][2]
 
 
-def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_room_the_longest_go_first_and_the_answer_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     held = list[int]()  # open prefixes
     choose = exact_module._most_promising
 
@@ -308,7 +329,9 @@ def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch:
 
 def storage(tensors: Sequence[Tensor]) -> int:
     return sum(
-        {part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in tensors}.values()
+        {
+            part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in tensors
+        }.values()
     )
 
 

@@ -99,23 +99,29 @@ def plain_beam(
 
     def read(tokens: Sequence[int], state: Tensor) -> tuple[Tensor, Tensor]:
         logits, state = model(torch.tensor([tokens]), state)
-        return RULES[0](LiveHypotheses.initial(torch.tensor([tokens])), logits[0, -1:].log_softmax(-1))[
-            0
-        ], state
+        return RULES[0](
+            LiveHypotheses.initial(torch.tensor([tokens])), logits[0, -1:].log_softmax(-1)
+        )[0], state
 
     log_probs, state = read(prompt, state)
     live, ended = [Partial(0.0, [], state, log_probs)], list[Hypothesis]()
     while live:
         found = [
-            (h.total + float(h.log_probs[token]), h, token) for h in live for token in order(h.log_probs)
+            (h.total + float(h.log_probs[token]), h, token)
+            for h in live
+            for token in order(h.log_probs)
         ]
-        best = sorted((f for f in found if f[0] > -math.inf), key=lambda f: -f[0])[: beam.width - len(ended)]
+        best = sorted((f for f in found if f[0] > -math.inf), key=lambda f: -f[0])[
+            : beam.width - len(ended)
+        ]
         live = []
         for total, h, token in best:
             tokens = [*h.tokens, token]
             if token == EOS or len(tokens) == limit:
                 score = total / len(tokens) ** beam.length_penalty
-                ended.append(Hypothesis(score, total, tokens[:-1] if token == EOS else tokens, token == EOS))
+                ended.append(
+                    Hypothesis(score, total, tokens[:-1] if token == EOS else tokens, token == EOS)
+                )
             else:
                 log_probs, state = read([token], h.state)
                 live.append(Partial(total, tokens, state, log_probs))
@@ -159,17 +165,25 @@ def test_search_is_a_plain_beam_search(
         GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=RULES),
     )
     for row, hypotheses in enumerate(found):
-        expected = plain_beam(model, start(len(prompts))[row : row + 1], prompts[row], limits[row], beam)
-        assert [(h.tokens, h.finished) for h in hypotheses] == [(h.tokens, h.finished) for h in expected]
+        expected = plain_beam(
+            model, start(len(prompts))[row : row + 1], prompts[row], limits[row], beam
+        )
+        assert [(h.tokens, h.finished) for h in hypotheses] == [
+            (h.tokens, h.finished) for h in expected
+        ]
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
-        assert [h.log_probability for h in hypotheses] == pytest.approx([h.log_probability for h in expected])
+        assert [h.log_probability for h in hypotheses] == pytest.approx(
+            [h.log_probability for h in expected]
+        )
 
 
 # Scores and stopping
 
 
 def test_the_end_mark_counts_in_score_and_length() -> None:
-    model = Spelled({(): {3: 0.5, EOS: 0.5}, (3,): {EOS: 0.25, 3: 0.75}, (3, 3): {EOS: 0.9, 3: 0.1}})
+    model = Spelled(
+        {(): {3: 0.5, EOS: 0.5}, (3,): {EOS: 0.25, 3: 0.75}, (3, 3): {EOS: 0.9, 3: 0.1}}
+    )
     (found,) = decode(model, torch.zeros(1, 0).long(), [[BOS]], [3], width=9, n_best=4)
     by_tokens = {(tuple(h.tokens), h.finished): h for h in found}
     for tokens, finished, total in (
@@ -186,7 +200,9 @@ def test_the_end_mark_counts_in_score_and_length() -> None:
 
 def test_a_beam_does_not_stop_at_its_first_ended_hypothesis() -> None:
     """The short output has ended at -0.5 a token; the long one ends three steps later at -0.23 a token."""
-    model = Spelled({(): {EOS: 0.6, 3: 0.4}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {EOS: 1.0}})
+    model = Spelled(
+        {(): {EOS: 0.6, 3: 0.4}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {EOS: 1.0}}
+    )
     state = torch.zeros(1, 0).long()
     assert decode(model, state, [[BOS]], [9], width=2)[0][0].tokens == [3, 4, 5]
     assert decode(model, state, [[BOS]], [9], width=2, length_penalty=0.0)[0][0].tokens == []
@@ -247,12 +263,20 @@ def test_what_is_impossible_never_comes() -> None:
     model = Spelled({(): {3: 0.9, 4: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
     for width in (2, 3):
         (found,) = decode(
-            model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3], width=width, n_best=width
+            model,
+            torch.zeros(1, 0).long(),
+            [[BOS]],
+            [5],
+            [nothing_after_3],
+            width=width,
+            n_best=width,
         )
         assert [(h.tokens, h.finished) for h in found] == [([4], True)]
         assert found[0].score == pytest.approx(math.log(0.1) / 2)
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
-    stop = stop_strings(Spelling(token_bytes=[b"", b"", b"", b"c", b"d", b"e"], text_separator=b""), ["e"])
+    stop = stop_strings(
+        Spelling(token_bytes=[b"", b"", b"", b"c", b"d", b"e"], text_separator=b""), ["e"]
+    )
     beam = BeamSearch()
     assert generate(
         model,
@@ -276,7 +300,12 @@ def test_a_logit_that_is_not_a_number_is_an_error() -> None:
 
 
 def test_what_is_wrong_is_refused() -> None:
-    for prompts, limits in (([[BOS], []], [3, 3]), ([[BOS]], [3, 3]), ([[BOS]], []), ([[BOS]], [0])):
+    for prompts, limits in (
+        ([[BOS], []], [3, 3]),
+        ([[BOS]], [3, 3]),
+        ([[BOS]], []),
+        ([[BOS]], [0]),
+    ):
         with pytest.raises(
             UsageError,
             match="every prompt must have at least one token and a maximum of at least 1 new token",
@@ -288,7 +317,8 @@ def test_what_is_wrong_is_refused() -> None:
         ):
             BeamSearch(width=width, n_best=n_best)
     with pytest.raises(
-        UsageError, match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1"
+        UsageError,
+        match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1",
     ):
         BeamSearch(length_penalty=-1)
 
@@ -306,7 +336,10 @@ def groups_of(count: int, diversity: float, width: int = 6) -> list[list[list[Hy
     """For each prompt the hypotheses of each group, best first."""
     beam = {"width": width, "n_best": width, "groups": count, "diversity": diversity}
     found = decode(Toy(2), start(3), PROMPTS, [6, 4, 6], **beam)
-    return [[[h for h in hypotheses if h.sample == group] for group in range(count)] for hypotheses in found]
+    return [
+        [[h for h in hypotheses if h.sample == group] for group in range(count)]
+        for hypotheses in found
+    ]
 
 
 def test_groups_without_diversity_are_one_beam_of_their_width_and_nothing_comes_twice() -> None:
@@ -361,7 +394,9 @@ def test_a_row_ends_where_the_stop_says_so_and_its_tokens_stay() -> None:
             start(3),
             PROMPTS,
             [9] * 3,
-            GenerationOptions(strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=RULES, stop=stop),
+            GenerationOptions(
+                strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=RULES, stop=stop
+            ),
         )
         for h in (h for hypotheses in found for h in hypotheses):
             assert 4 not in h.tokens[:-1]

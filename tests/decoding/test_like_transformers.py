@@ -85,11 +85,19 @@ def families() -> dict[str, Family]:
     return {
         "gpt2": Family(hf.GPT2LMHeadModel, hf.GPT2Config(**gpt, **ids, bos_token_id=1), None, 1, 0),
         "t5": Family(
-            hf.T5ForConditionalGeneration, hf.T5Config(**t5, **ids, **near, decoder_start_token_id=0), 0, 1, 0
+            hf.T5ForConditionalGeneration,
+            hf.T5Config(**t5, **ids, **near, decoder_start_token_id=0),
+            0,
+            1,
+            0,
         ),
         "bart": Family(hf.BartForConditionalGeneration, hf.BartConfig(**BART, **bart), 2, 2, 1),
         "marian": Family(
-            hf.MarianMTModel, hf.MarianConfig(**BART, **marian, activation_function="swish"), 16, 0, 16
+            hf.MarianMTModel,
+            hf.MarianConfig(**BART, **marian, activation_function="swish"),
+            16,
+            0,
+            16,
         ),
     }
 
@@ -104,7 +112,9 @@ def models(name: str, seed: int) -> tuple[Any, Any]:
     family = families()[name]
     theirs = family.kind(family.config).double().eval()
     for part, parameter in theirs.named_parameters():
-        if parameter.dim() > 1 and not (part.endswith("embed_positions.weight") and name == "marian"):
+        if parameter.dim() > 1 and not (
+            part.endswith("embed_positions.weight") and name == "marian"
+        ):
             torch.nn.init.normal_(parameter, std=0.35)
     sharpened = theirs.get_parameter(
         LAST_NORM.get(name, "model.decoder.layers.1.final_layer_norm") + ".weight"
@@ -139,13 +149,17 @@ def padded(rows: Sequence[Sequence[int]], pad: int, *, left: bool) -> Tensor:
     )
 
 
-def theirs_found(name: str, seed: int, rows: list[list[int]], width: int, penalty: float) -> list[list[int]]:
+def theirs_found(
+    name: str, seed: int, rows: list[list[int]], width: int, penalty: float
+) -> list[list[int]]:
     family, (model, _) = families()[name], models(name, seed)
     inputs = padded(rows, family.pad, left=family.begin is None)
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     at = torch.arange(inputs.shape[1])
     mask = at >= inputs.shape[1] - lengths if family.begin is None else at < lengths
-    options: dict[str, Any] = {"early_stopping": "never", "length_penalty": penalty} if width > 1 else {}
+    options: dict[str, Any] = (
+        {"early_stopping": "never", "length_penalty": penalty} if width > 1 else {}
+    )
     with torch.inference_mode():
         made = model.generate(
             inputs,
@@ -200,7 +214,9 @@ def written_search(
         tokens = torch.tensor([[*first, *new] for _, new in live])
         state = None
         if family.begin is not None:
-            state = select_rows(model.encode(torch.tensor([text])), torch.zeros(len(live), dtype=torch.long))
+            state = select_rows(
+                model.encode(torch.tensor([text])), torch.zeros(len(live), dtype=torch.long)
+            )
         log_probs = model(tokens, state)[0][:, -1].float().log_softmax(-1).double()
         longer = [
             (total + float(log_p), [*new, token])
@@ -214,7 +230,11 @@ def written_search(
             for total, new in longer[:places]
             if new[-1] == family.end or step == LONGEST
         ]
-        going = [one for one in (longer[:places] if keeps_its_place else longer) if one[1][-1] != family.end]
+        going = [
+            one
+            for one in (longer[:places] if keeps_its_place else longer)
+            if one[1][-1] != family.end
+        ]
         live = going[:places]
         if not live:
             break
@@ -240,7 +260,9 @@ def test_beams_are_theirs(name: str) -> None:
         for penalty in PENALTIES:
             for batch in (rows, rows[:1]):
                 found = ours_found(name, seed, batch, WIDTH, penalty)
-                assert [one.tokens for one in found] == theirs_found(name, seed, batch, WIDTH, penalty), (
+                assert [one.tokens for one in found] == theirs_found(
+                    name, seed, batch, WIDTH, penalty
+                ), (
                     seed,
                     penalty,
                 )

@@ -35,7 +35,9 @@ VALUES = st.sampled_from([-math.inf, -3.0, -2.0, -1.0, -1.0 + 2**-20, -0.0, 0.0]
 @given(st.data())
 def test_most_likely_is_a_stable_sort(data: st.DataObject) -> None:
     columns = data.draw(st.integers(1, 40))
-    rows = data.draw(st.lists(st.lists(VALUES, min_size=columns, max_size=columns), min_size=1, max_size=3))
+    rows = data.draw(
+        st.lists(st.lists(VALUES, min_size=columns, max_size=columns), min_size=1, max_size=3)
+    )
     k = data.draw(st.integers(1, columns))
     values, ids = most_likely(torch.tensor(rows), k)
     expected = []
@@ -46,14 +48,18 @@ def test_most_likely_is_a_stable_sort(data: st.DataObject) -> None:
         possible = [i for i in best if row[i] > -math.inf]
         assert found[: len(possible)] == possible
         assert len(set(found)) == k
-    assert values.tolist() == [[row[i] for i in best] for row, best in zip(rows, expected, strict=True)]
+    assert values.tolist() == [
+        [row[i] for i in best] for row, best in zip(rows, expected, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 500, 5000])
 def test_most_likely_of_many_is_a_stable_sort(k: int) -> None:
     """Long rows go other ways inside torch than short ones."""
     for levels in (1, 2, 50, 10**6):
-        log_probs = -torch.randint(levels, (3, 5000), generator=torch.Generator().manual_seed(levels)).float()
+        log_probs = -torch.randint(
+            levels, (3, 5000), generator=torch.Generator().manual_seed(levels)
+        ).float()
         values, ids = most_likely(log_probs, k)
         expected = log_probs.sort(dim=-1, descending=True, stable=True)
         assert torch.equal(ids, expected.indices[:, :k])
@@ -90,10 +96,14 @@ ROWS = st.integers(1, 40).flatmap(
 def after(rule: LogitsProcessor, log_probs: torch.Tensor) -> torch.Tensor:
     """What a rule gives, and that it changed nothing in place and sums to 1."""
     before = log_probs.clone()
-    ruled = rule(LiveHypotheses.initial(torch.zeros(len(log_probs), 0, dtype=torch.long)), log_probs)
+    ruled = rule(
+        LiveHypotheses.initial(torch.zeros(len(log_probs), 0, dtype=torch.long)), log_probs
+    )
     assert torch.equal(log_probs, before)
     assert ruled.dtype == log_probs.dtype
-    assert ruled.double().exp().sum(dim=-1).tolist() == pytest.approx([1.0] * len(log_probs), abs=1e-5)
+    assert ruled.double().exp().sum(dim=-1).tolist() == pytest.approx(
+        [1.0] * len(log_probs), abs=1e-5
+    )
     return ruled
 
 
@@ -102,7 +112,9 @@ def check_only(ruled: torch.Tensor, log_probs: torch.Tensor, kept: list[list[int
     for row, before, ids in zip(ruled.tolist(), log_probs.double().tolist(), kept, strict=True):
         assert [i for i, value in enumerate(row) if value > -math.inf] == sorted(ids)
         mass = math.fsum(math.exp(before[i]) for i in ids)
-        assert [row[i] for i in ids] == pytest.approx([before[i] - math.log(mass) for i in ids], abs=1e-5)
+        assert [row[i] for i in ids] == pytest.approx(
+            [before[i] - math.log(mass) for i in ids], abs=1e-5
+        )
 
 
 def best_first(row: list[float]) -> list[int]:
@@ -115,29 +127,41 @@ def best_first(row: list[float]) -> list[int]:
 def test_temperature_is_a_softmax_of_logits_divided(rows: list[list[float]], beta: float) -> None:
     logits = torch.tensor(rows)
     expected = (logits.double() / beta).log_softmax(dim=-1)
-    for shift in (0.0, 5.0):  # of the logits, or of log-probabilities that some of the mass was taken from
+    for shift in (
+        0.0,
+        5.0,
+    ):  # of the logits, or of log-probabilities that some of the mass was taken from
         ruled = after(temperature(beta), logits + shift)
-        assert torch.allclose(ruled.double(), expected, atol=1e-3 if beta < 0.1 else 1e-5, rtol=1e-5)
+        assert torch.allclose(
+            ruled.double(), expected, atol=1e-3 if beta < 0.1 else 1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("beta", [1e-3, 1e-30, 1e-300])
 def test_a_temperature_near_0_leaves_the_best(beta: float) -> None:
     ruled = after(
-        temperature(beta), torch.tensor([[-3.0, -0.5, -0.7, -math.inf], [-80.0, -90.0, -80.0, -100.0]])
+        temperature(beta),
+        torch.tensor([[-3.0, -0.5, -0.7, -math.inf], [-80.0, -90.0, -80.0, -100.0]]),
     )
     assert ruled.exp().tolist() == [pytest.approx([0, 1, 0, 0]), pytest.approx([0.5, 0, 0.5, 0])]
 
 
 @settings(deadline=None)
 @given(ROWS, st.integers(1, 45))
-def test_top_k_leaves_exactly_k_and_of_equals_the_lowest_ids(rows: list[list[float]], k: int) -> None:
+def test_top_k_leaves_exactly_k_and_of_equals_the_lowest_ids(
+    rows: list[list[float]], k: int
+) -> None:
     log_probs = torch.tensor(rows).log_softmax(dim=-1)
-    check_only(after(top_k(k), log_probs), log_probs, [best_first(row)[:k] for row in log_probs.tolist()])
+    check_only(
+        after(top_k(k), log_probs), log_probs, [best_first(row)[:k] for row in log_probs.tolist()]
+    )
 
 
 @settings(deadline=None, max_examples=200)
 @given(
-    ROWS, st.one_of(st.floats(1e-6, 1), st.sampled_from([0.25, 0.5, 0.75, 1.0])), st.sampled_from([1, 2, 64])
+    ROWS,
+    st.one_of(st.floats(1e-6, 1), st.sampled_from([0.25, 0.5, 0.75, 1.0])),
+    st.sampled_from([1, 2, 64]),
 )
 def test_top_p_leaves_the_smallest_set_with_the_mass(
     rows: list[list[float]], p: float, first_look: int
@@ -170,7 +194,9 @@ def test_a_mass_of_exactly_p_is_enough() -> None:
         check_only(after(top_p(p), log_probs), log_probs, [ordered.indices[0, :count].tolist()])
 
 
-@pytest.mark.parametrize(("size", "k", "p"), [(5000, 700, 0.9), (50000, 40, 0.999), (50000, 3, 0.1)])
+@pytest.mark.parametrize(
+    ("size", "k", "p"), [(5000, 700, 0.9), (50000, 40, 0.999), (50000, 3, 0.1)]
+)
 def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
     """Several looks of top-p, and other ways inside torch than for short rows."""
     generator = torch.Generator().manual_seed(size)
@@ -209,7 +235,13 @@ def test_the_order_of_the_rules() -> None:
 
     assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]
     assert left(strategy="sample", top_p=0.69) == [0, round(4 / 7, 6), round(3 / 7, 6), 0, 0]
-    assert left(strategy="sample", top_k=2, top_p=0.57) == [0, 1, 0, 0, 0]  # 4/7 of the two that are left
+    assert left(strategy="sample", top_k=2, top_p=0.57) == [
+        0,
+        1,
+        0,
+        0,
+        0,
+    ]  # 4/7 of the two that are left
     hot = [x**0.5 for x in (0.4, 0.3, 0.2, 0.1)]
     assert left(strategy="sample", temperature=2.0) == [0, *(round(x / sum(hot), 6) for x in hot)]
     assert (
@@ -247,7 +279,11 @@ def prefix(
 def test_no_run_of_n_tokens_comes_twice(data: st.DataObject) -> None:
     n, rows, steps = (data.draw(st.integers(1, top)) for top in (4, 3, 8))
     texts = data.draw(
-        st.lists(st.lists(st.integers(3, 5), min_size=steps, max_size=steps), min_size=rows, max_size=rows)
+        st.lists(
+            st.lists(st.integers(3, 5), min_size=steps, max_size=steps),
+            min_size=rows,
+            max_size=rows,
+        )
     )
     prompt = data.draw(st.integers(0, steps))
     log_probs = torch.randn(rows, 6).log_softmax(-1)
@@ -266,7 +302,10 @@ def test_no_run_of_n_tokens_comes_twice(data: st.DataObject) -> None:
 def test_padding_before_a_text_repeats_nothing() -> None:
     """Not even the last id, which -1 would be the place of."""
     log_probs = torch.randn(2, 6).log_softmax(-1)
-    for rule in (*(no_repeat_ngram(n, eos) for n in (1, 2, 3) for eos in (2, None)), repetition_penalty(2.0)):
+    for rule in (
+        *(no_repeat_ngram(n, eos) for n in (1, 2, 3) for eos in (2, None)),
+        repetition_penalty(2.0),
+    ):
         together = rule(prefix([[-1, -1, 1, 3], [1, 3, 4, 3]], [[3], [4]]), log_probs)
         alone = rule(prefix([[1, 3]], [[3]]), log_probs[:1])
         assert torch.equal(together[:1], alone)
@@ -285,7 +324,11 @@ def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
 
 def test_no_text_ends_before_its_least_length() -> None:
     log_probs = torch.zeros(2, 4)
-    for drawn, expected in (([0, 0], [True, True]), ([1, 0], [False, True]), ([3, 1], [False, False])):
+    for drawn, expected in (
+        ([0, 0], [True, True]),
+        ([1, 0], [False, True]),
+        ([3, 1], [False, False]),
+    ):
         ruled = min_length(3, 2)(prefix([[1, 3, 3, 3]] * 2, [[3, 3]] * 2, drawn), log_probs)
         assert (ruled[:, 2] == -math.inf).tolist() == expected
         assert torch.equal(ruled[:, [0, 1, 3]], log_probs[:, [0, 1, 3]])
@@ -297,7 +340,9 @@ def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest(
 ) -> None:
     log_probs = torch.tensor(rows)
     least = math.log(share) if share else -math.inf
-    kept = [[i for i, x in enumerate(row) if x > -math.inf and x >= max(row) + least] for row in rows]
+    kept = [
+        [i for i, x in enumerate(row) if x > -math.inf and x >= max(row) + least] for row in rows
+    ]
     check_only(after(min_p(share), log_probs), log_probs, kept)
     best = [[i for i, x in enumerate(row) if x == max(row) > -math.inf] for row in rows]
     check_only(after(min_p(1.0), log_probs), log_probs, best)

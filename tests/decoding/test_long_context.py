@@ -88,12 +88,20 @@ def test_windows_do_not_change_what_seeds_promise(
     assert [texts[:1] for texts in found] == long(model, prompts, limit, strategy.single())
     for texts in found:
         assert [h.sample for h in texts] == list(range(samples))
-        assert all(len(h.tokens) + 1 <= limit if h.finished else len(h.tokens) == limit for h in texts)
+        assert all(
+            len(h.tokens) + 1 <= limit if h.finished else len(h.tokens) == limit for h in texts
+        )
 
 
 @settings(deadline=None, max_examples=40)
-@given(prompt=st.lists(st.integers(3, 20), max_size=20), context=st.integers(1, 9), first=st.integers(1, 20))
-def test_going_on_with_a_text_is_never_having_stopped(prompt: list[int], context: int, first: int) -> None:
+@given(
+    prompt=st.lists(st.integers(3, 20), max_size=20),
+    context=st.integers(1, 9),
+    first=st.integers(1, 20),
+)
+def test_going_on_with_a_text_is_never_having_stopped(
+    prompt: list[int], context: int, first: int
+) -> None:
     model = Remembering(context=context)
     ((whole,),) = long(model, [[BOS, *prompt]], 30, BeamSearch())
     ((begin,),) = long(model, [[BOS, *prompt]], first, BeamSearch())
@@ -110,7 +118,9 @@ def test_random_numbers_go_on_from_window_to_window() -> None:
     """A chain needs the last token only, so its texts are the same with and without windows."""
     even = {i: [0, 0, 0.02, *[0.98 / 20] * 20] for i in [BOS, *range(3, 23)]}
     strategy = Sampling(seed=4, samples=5)
-    texts = [long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)]
+    texts = [
+        long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)
+    ]
     assert [[h.tokens for found in text for h in found] for text in texts] == [
         [h.tokens for found in texts[0] for h in found]
     ] * 4
@@ -135,7 +145,9 @@ def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
             if h.finished:
                 assert h in texts
                 continue
-            rest = long(model, [[*prompt, *h.tokens]], 20 - len(h.tokens), BeamSearch(width=2))[0][0]
+            rest = long(model, [[*prompt, *h.tokens]], 20 - len(h.tokens), BeamSearch(width=2))[0][
+                0
+            ]
             (whole,) = (text for text in texts if text.tokens[: len(h.tokens)] == h.tokens)
             assert whole.tokens == [*h.tokens, *rest.tokens]
             assert whole.sample == h.sample
@@ -165,7 +177,9 @@ def test_the_score_of_a_long_text_is_that_of_all_its_tokens() -> None:
         (texts,) = long(Remembering(context=6), [[BOS]], 25, strategy)
         assert len(texts) == 2
         for h in texts:
-            assert h.score == pytest.approx(strategy.score(h.log_probability, len(h.tokens) + h.finished))
+            assert h.score == pytest.approx(
+                strategy.score(h.log_probability, len(h.tokens) + h.finished)
+            )
         if isinstance(strategy, BeamSearch):
             assert texts[0].score >= texts[1].score
 

@@ -99,11 +99,14 @@ def test_tuning_is_never_worse_than_its_points(problem: tuple[NBestLists, Ints])
     lists, statistics = problem
     points = np.concatenate([np.zeros((1, 3)), np.eye(3), np.full((1, 3), 0.5)])
     weights = tune(lists, statistics, rate, points)
-    assert cost_at(lists, statistics, weights) <= min(cost_at(lists, statistics, point) for point in points)
+    assert cost_at(lists, statistics, weights) <= min(
+        cost_at(lists, statistics, point) for point in points
+    )
     assert weights.tolist() == tune(lists, statistics, rate, points).tolist()  # the same again
     best = oracle(lists, statistics, rate, lists.chosen(weights))
     lowest = [
-        statistics[first:end, 0].min() for first, end in itertools.pairwise([*lists.starts, len(statistics)])
+        statistics[first:end, 0].min()
+        for first, end in itertools.pairwise([*lists.starts, len(statistics)])
     ]
     assert statistics[best, 0].sum() == sum(lowest)
 

@@ -117,7 +117,9 @@ def test_random_numbers_are_even_and_unlike() -> None:
     ),
     u=st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4),
 )
-def test_a_draw_is_the_first_id_whose_mass_exceeds_u(rows: list[list[float]], u: list[float]) -> None:
+def test_a_draw_is_the_first_id_whose_mass_exceeds_u(
+    rows: list[list[float]], u: list[float]
+) -> None:
     log_probs = (torch.tensor(rows) / 20).log()
     ids = draw(log_probs, torch.tensor(u[: len(rows)], dtype=torch.float64))
     for row, chosen, at in zip(
@@ -133,7 +135,9 @@ def test_a_draw_is_the_first_id_whose_mass_exceeds_u(rows: list[list[float]], u:
 
 
 def test_at_the_borders_the_next_id_is_drawn() -> None:
-    ones = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]] * 5)  # exp(0) is 1 to the last bit
+    ones = torch.tensor(
+        [[-math.inf, 0.0, -math.inf, 0.0, -math.inf]] * 5
+    )  # exp(0) is 1 to the last bit
     u = torch.tensor([0.0, 0.5 - 2**-53, 0.5, 0.5 + 2**-53, 1 - 2**-53], dtype=torch.float64)
     assert draw(ones, u).tolist() == [1, 1, 3, 3, 3]
     impossible_first = torch.tensor([[0.0, 1.0]]).log()
@@ -197,19 +201,26 @@ def test_tokens_come_as_often_as_each_rule_says(changes: dict[str, Any]) -> None
     assert fits([drawn[i] for i in range(len(P))], expected)
     assert not fits([drawn[i] for i in [*range(1, len(P)), 0]], expected)  # the test can fail
     for h in found[:50]:  # log p is the model's, whatever the rules
-        assert h.log_probability == pytest.approx(math.log(P[EOS if h.finished else h.tokens[0]]), abs=1e-5)
+        assert h.log_probability == pytest.approx(
+            math.log(P[EOS if h.finished else h.tokens[0]]), abs=1e-5
+        )
         assert h.score == h.log_probability
 
 
 def test_texts_come_as_often_as_the_model_says() -> None:
     """Steps are independent: whole texts, not only single tokens, have their probabilities."""
-    chain = Chain({BOS: [0, 0, 0.1, 0.5, 0.4], 3: [0, 0, 0.5, 0.25, 0.25], 4: [0, 0, 0.2, 0.7, 0.1]})
+    chain = Chain(
+        {BOS: [0, 0, 0.1, 0.5, 0.4], 3: [0, 0, 0.5, 0.25, 0.25], 4: [0, 0, 0.2, 0.7, 0.1]}
+    )
     (found,) = decode(chain, [[BOS]], 3, n_best=8000, seed=5)
     expected: dict[tuple[int, ...], float] = {}
 
     def spread(text: tuple[int, ...], p: float) -> None:
         for token in (2, 3, 4):
-            longer, q = (*text, token), p * math.exp(chain.log_probs[text[-1] if text else BOS, token])
+            longer, q = (
+                (*text, token),
+                p * math.exp(chain.log_probs[text[-1] if text else BOS, token]),
+            )
             if token == EOS or len(longer) == 3:
                 expected[longer] = q
             else:
@@ -227,7 +238,9 @@ def test_texts_come_as_often_as_the_model_says() -> None:
 def test_seeds_and_samples_are_unlike() -> None:
     """Where all is equally likely, two streams agree in a token as often as chance has it."""
     even = Chain({i: [0, 0, 0, *[1 / 20] * 20] for i in [BOS, *range(3, 23)]})
-    texts = [h.tokens for seed in (0, 1) for h in decode(even, [[BOS]], 400, n_best=3, seed=seed)[0]]
+    texts = [
+        h.tokens for seed in (0, 1) for h in decode(even, [[BOS]], 400, n_best=3, seed=seed)[0]
+    ]
     for at, one in enumerate(texts):
         for other in texts[:at]:
             same = sum(a == b for a, b in zip(one, other, strict=True))
@@ -273,7 +286,9 @@ def test_nothing_else_in_the_batch_changes_a_text(
     order.shuffle(places)
     assert decode(model, [prompts[i] for i in places], 12, **changes) == [alone[i] for i in places]
     more = decode(model, prompts, 12, **changes | {"n_best": samples + 3})
-    assert [found[:samples] for found in more] == alone  # more samples leave the first ones as they were
+    assert [
+        found[:samples] for found in more
+    ] == alone  # more samples leave the first ones as they were
 
 
 def test_a_text_goes_on_where_it_was_cut() -> None:
@@ -333,7 +348,9 @@ def test_steps_yield_each_token_as_it_comes() -> None:
 
 
 def test_strategies_come_from_the_settings() -> None:
-    assert strategy_of(DecodeConfig(strategy="sample", seed=4, n_best=7)) == Sampling(seed=4, samples=7)
+    assert strategy_of(DecodeConfig(strategy="sample", seed=4, n_best=7)) == Sampling(
+        seed=4, samples=7
+    )
     assert strategy_of(DecodeConfig(beam=3, n_best=2, length_penalty=0.5)) == BeamSearch(
         width=3, n_best=2, length_penalty=0.5
     )
@@ -341,5 +358,7 @@ def test_strategies_come_from_the_settings() -> None:
 
 @pytest.mark.parametrize(("samples", "seed"), [(0, 0), (1, -1), (1, 2**63)])
 def test_a_sampling_that_cannot_be_is_refused(samples: int, seed: int) -> None:
-    with pytest.raises(UsageError, match=r"samples must be at least 1 and the seed from 0 to 2\^63 - 1"):
+    with pytest.raises(
+        UsageError, match=r"samples must be at least 1 and the seed from 0 to 2\^63 - 1"
+    ):
         Sampling(samples=samples, seed=seed)

@@ -28,7 +28,13 @@ from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXTS = ["ab ba aab abab, é bé", "aa é 💡, a💡 ab", "ba ba, ab é é", "💡💡 aab ba", "a b, b a, é 💡"]
+TEXTS = [
+    "ab ba aab abab, é bé",
+    "aa é 💡, a💡 ab",
+    "ba ba, ab é é",
+    "💡💡 aab ba",
+    "a b, b a, é 💡",
+]
 KIND = st.sampled_from(sorted(KINDS))
 PHRASE = st.text("ab é💡,", min_size=1, max_size=6)
 PHRASES = st.lists(PHRASE, min_size=1, max_size=4)
@@ -49,23 +55,32 @@ def useful(kind: str) -> list[int]:
     """Ids whose bytes stand in the texts, so that they meet often, and `<unk>`, which spells nothing."""
     tokenizer = tokenizer_of(kind)
     every = " ".join(TEXTS).encode()
-    return [3, *(i for i in range(16, tokenizer.vocabulary_size) if tokenizer.token_bytes[i] in every)]
+    return [
+        3,
+        *(i for i in range(16, tokenizer.vocabulary_size) if tokenizer.token_bytes[i] in every),
+    ]
 
 
 @st.composite
-def texts(draw: st.DrawFn, kinds: st.SearchStrategy[str] = KIND) -> tuple[str, list[int], list[int]]:
+def texts(
+    draw: st.DrawFn, kinds: st.SearchStrategy[str] = KIND
+) -> tuple[str, list[int], list[int]]:
     """A kind of tokenizer, ids of a prompt, new ids."""
     kind = draw(kinds)
     prompt = tokenizer_of(kind).encode([draw(st.text("ab é💡,x", max_size=8))])[0]
     return kind, [1, *prompt], draw(st.lists(st.sampled_from(useful(kind)), max_size=8))
 
 
-def live(rows: Sequence[tuple[Sequence[int], Sequence[int]]], generated_before: int = 0) -> LiveHypotheses:
-    """Rows of (prompt, new ids), as many new ids in each; `generated_before` of the last of each prompt are new too."""
+def live(
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]], generated_before: int = 0
+) -> LiveHypotheses:
+    """Rows of (prompt, new ids), as many new ids in each; `generated_before` of the last of each prompt are
+    new too."""
     longest = max(len(prompt) for prompt, _ in rows)
     first = LiveHypotheses.initial(
         torch.tensor(
-            [[NO_TOKEN] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long
+            [[NO_TOKEN] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows],
+            dtype=torch.long,
         )
     )
     return first._replace(
@@ -109,7 +124,8 @@ def test_the_rows_of_a_batch_do_not_touch_each_other(
     log_probs = torch.randn(len(rows), len(spelling.token_bytes))
     rule, stop = ban(spelling, phrases), stop_strings(spelling, phrases)
     alone = [
-        (rule(live([pair]), log_probs[row : row + 1]), stop(live([pair]))) for row, pair in enumerate(pairs)
+        (rule(live([pair]), log_probs[row : row + 1]), stop(live([pair])))
+        for row, pair in enumerate(pairs)
     ]
     assert torch.equal(rule(live(pairs), log_probs), torch.cat([banned for banned, _ in alone]))
     assert torch.equal(stop(live(pairs)), torch.cat([stopped for _, stopped in alone]))
@@ -118,7 +134,9 @@ def test_the_rows_of_a_batch_do_not_touch_each_other(
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_banned_strings_never_come_about_and_the_rest_does(kind: str) -> None:
     tokenizer, draw = tokenizer_of(kind), random.Random(7)
-    phrases = ["ab", "é 💡", " a", ", "] if kind not in ("words", "whitespace") else ["ab", "é 💡", ", b"]
+    phrases = (
+        ["ab", "é 💡", " a", ", "] if kind not in ("words", "whitespace") else ["ab", "é 💡", ", b"]
+    )
     rule, seen = ban(spelling_of(kind), phrases), set()
     for _ in range(30):
         new: list[int] = []
@@ -197,7 +215,9 @@ def spellable(kind: str, text: bytes, target: bytes) -> bool:
     if text.startswith(target) or not target.startswith(text):
         return text.startswith(target)
     before = text + KINDS[kind].text_separator if text else b""
-    return any(spellable(kind, before + piece, target) for piece in useful_pieces(kind, target, not text))
+    return any(
+        spellable(kind, before + piece, target) for piece in useful_pieces(kind, target, not text)
+    )
 
 
 @functools.lru_cache(maxsize=1000)
@@ -210,7 +230,8 @@ def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
     return [
         piece
         for piece in pieces
-        if piece and any(piece.startswith(target[at : at + len(piece)]) for at in range(len(target)))
+        if piece
+        and any(piece.startswith(target[at : at + len(piece)]) for at in range(len(target)))
     ]
 
 
@@ -232,7 +253,8 @@ def test_where_nothing_stands_nothing_is_spelled() -> None:
 def test_what_cannot_be_spelled_is_said_at_once() -> None:
     words, characters = (spelling_of(kind) for kind in ("words", "characters"))
     with pytest.raises(
-        UsageError, match=r"'ab a, b' it cannot \(its pieces are joined by ' '\); it comes as far as 'ab a'"
+        UsageError,
+        match=r"'ab a, b' it cannot \(its pieces are joined by ' '\); it comes as far as 'ab a'",
     ):
         begin(words, "ab a, b")
     with pytest.raises(UsageError, match=r"'éxb' it cannot; it comes as far as 'é'"):
@@ -263,9 +285,13 @@ def test_cut_and_held_back(text: str, phrases: list[str]) -> None:
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.binary(max_size=3), max_size=30), st.binary(max_size=3), st.text("ab", min_size=1, max_size=2)
+    st.lists(st.binary(max_size=3), max_size=30),
+    st.binary(max_size=3),
+    st.text("ab", min_size=1, max_size=2),
 )
-def test_a_lexicon_finds_what_a_look_at_all_finds(spelled: list[bytes], wanted: bytes, string: str) -> None:
+def test_a_lexicon_finds_what_a_look_at_all_finds(
+    spelled: list[bytes], wanted: bytes, string: str
+) -> None:
     lexicon = Lexicon(spelled)
     assert set(lexicon.ids[lexicon.with_prefix(wanted)].tolist()) == {
         i for i, p in enumerate(spelled) if p and p.startswith(wanted)
@@ -292,5 +318,7 @@ def test_a_phrase_of_which_the_prompt_ends_in_the_half_of_a_character_in_bytes()
     tokenizer = tokenizer_of("bytes")
     first, *rest = (16 + byte for byte in "💡".encode())
     rule = ban(spelling_of("bytes"), ["💡"])
-    after = rule(live([([1, first, *rest[:1]], rest[1:2])]), torch.zeros(1, tokenizer.vocabulary_size))
+    after = rule(
+        live([([1, first, *rest[:1]], rest[1:2])]), torch.zeros(1, tokenizer.vocabulary_size)
+    )
     assert (after == -math.inf).nonzero().tolist() == [[0, rest[2]]]

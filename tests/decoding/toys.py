@@ -15,7 +15,9 @@ class Chain:
     """A Markov chain: the next token depends on the last one alone. probabilities: token -> distribution over
     all tokens."""
 
-    def __init__(self, probabilities: Mapping[int, Sequence[float]], context: int | None = None) -> None:
+    def __init__(
+        self, probabilities: Mapping[int, Sequence[float]], context: int | None = None
+    ) -> None:
         self.log_probs = torch.full((len(next(iter(probabilities.values()))),) * 2, -math.inf)
         self.log_probs[:, EOS] = 0
         for token, distribution in probabilities.items():
@@ -27,7 +29,9 @@ class Chain:
         logits = []
         for token in tokens.unbind(1):
             last = torch.where(token == PAD, last, token)
-            logits.append(self.log_probs[last] + 3.0)  # a logit is a log-probability up to a constant
+            logits.append(
+                self.log_probs[last] + 3.0
+            )  # a logit is a log-probability up to a constant
         return torch.stack(logits, 1), last
 
 

@@ -9,7 +9,9 @@ from scripts.architecture import PACKAGE, PAGE, first_sentence, updated_page
 
 
 def test_the_generated_parts_of_the_page_are_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == updated_page(), "run: python -m scripts.architecture --write"
+    assert PAGE.read_text(encoding="utf-8") == updated_page(), (
+        "run: python -m scripts.architecture --write"
+    )
 
 
 @pytest.mark.parametrize(

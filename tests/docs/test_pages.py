@@ -30,7 +30,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 def modules() -> dict[str, int]:
     """The name of each source file -> how many have it."""
     counts: dict[str, int] = {}
-    for path in [*PACKAGE.rglob("*.*"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+    for path in [
+        *PACKAGE.rglob("*.*"),
+        *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "tests").rglob("*.py"),
+    ]:
         counts[path.name] = counts.get(path.name, 0) + 1
     return counts
 

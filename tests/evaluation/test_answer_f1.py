@@ -71,7 +71,9 @@ def test_as_the_official_script_where_words_have_blanks_between_them(
     prediction: str, answers: list[str]
 ) -> None:
     assert normalised(prediction) == official(prediction)
-    assert exact_match(prediction, answers) == max(official(prediction) == official(one) for one in answers)
+    assert exact_match(prediction, answers) == max(
+        official(prediction) == official(one) for one in answers
+    )
     assert answer_f1(prediction, answers) == pytest.approx(
         max(official_f1(one, prediction) for one in answers)
     )
@@ -107,7 +109,12 @@ def test_tokens_are_the_text_without_blanks(text: str) -> None:
 
 def test_metrics_of_all_questions() -> None:
     predictions, answers = ["fox", "red fox", "", "x"], [["fox"], ["fox"], [], []]
-    assert answer_scores(predictions, answers).tolist() == [[1, 1], [0, pytest.approx(2 / 3)], [1, 1], [0, 0]]
+    assert answer_scores(predictions, answers).tolist() == [
+        [1, 1],
+        [0, pytest.approx(2 / 3)],
+        [1, 1],
+        [0, 0],
+    ]
     metrics = answer_metrics(predictions, answers)
     assert metrics["exact_match"] == 50
     assert metrics["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4)

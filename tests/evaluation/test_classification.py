@@ -35,7 +35,9 @@ examples = st.lists(
 """(true, predicted): often some label is never true, never predicted, or the only one."""
 
 
-def said(pairs: list[tuple[int, int]], seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def said(
+    pairs: list[tuple[int, int]], seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """True labels, and random probabilities whose greatest is that of the predicted label."""
     true, predicted = np.array(pairs, np.int64).T
     probabilities = np.random.default_rng(seed).dirichlet(np.ones(LABELS), size=len(pairs))
@@ -61,15 +63,24 @@ def test_scores_are_those_of_scikit_learn_whatever_the_batches(
     assert found["accuracy"] == pytest.approx(oracle.accuracy_score(true, predicted))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of scikit-learn, for labels that are nowhere
-        assert found["matthews"] == pytest.approx(oracle.matthews_corrcoef(true, predicted), abs=1e-12)
+        assert found["matthews"] == pytest.approx(
+            oracle.matthews_corrcoef(true, predicted), abs=1e-12
+        )
         columns = oracle.precision_recall_fscore_support(
             true, predicted, labels=range(LABELS), zero_division=np.nan
         )
     table = per_label(confusion(true, predicted, LABELS), NAMES)
     assert list(table) == list(NAMES)
-    assert pytest.approx(np.array(columns, np.float64), nan_ok=True) == np.array(list(table.values())).T
+    assert (
+        pytest.approx(np.array(columns, np.float64), nan_ok=True)
+        == np.array(list(table.values())).T
+    )
     assert found["macro_f1"] == pytest.approx(np.nanmean(columns[2]), nan_ok=True)
-    loss = oracle.log_loss(true[known], probabilities[known], labels=range(LABELS)) if known.any() else np.nan
+    loss = (
+        oracle.log_loss(true[known], probabilities[known], labels=range(LABELS))
+        if known.any()
+        else np.nan
+    )
     assert found["loss"] == pytest.approx(loss, nan_ok=True)
     assert (found["examples"], found.get("unseen", 0)) == (len(pairs), (~known).sum())
 
@@ -81,7 +92,9 @@ def test_a_confusion_table_has_true_labels_in_its_rows() -> None:
 
 def test_an_unseen_label_is_a_false_alarm_and_no_label_of_the_mean() -> None:
     found = label_metrics(
-        LabelPredictions.from_probabilities(np.array([0, UNSEEN]), np.array([[0.9, 0.1], [0.7, 0.3]])),
+        LabelPredictions.from_probabilities(
+            np.array([0, UNSEEN]), np.array([[0.9, 0.1], [0.7, 0.3]])
+        ),
         2,
         "texts",
         0,
@@ -108,18 +121,24 @@ def test_intervals_are_those_of_drawing_examples_and_measuring_again() -> None:
     true = generator.choice(LABELS, size=300, p=[0.6, 0.3, 0.08, 0.02])
     predicted = np.where(generator.random(300) < 0.7, true, generator.integers(LABELS, size=300))
     _, probabilities = said([(int(t), int(p)) for t, p in zip(true, predicted, strict=True)])
-    found = label_metrics(LabelPredictions.from_probabilities(true, probabilities), LABELS, resamples=4000)
+    found = label_metrics(
+        LabelPredictions.from_probabilities(true, probabilities), LABELS, resamples=4000
+    )
     one_by_one: dict[str, list[float]] = {}
     for _ in range(1500):
         drawn = generator.integers(300, size=300)
         for name, value in label_metrics(
-            LabelPredictions.from_probabilities(true[drawn], probabilities[drawn]), LABELS, resamples=0
+            LabelPredictions.from_probabilities(true[drawn], probabilities[drawn]),
+            LABELS,
+            resamples=0,
         ).items():
             one_by_one.setdefault(name, []).append(value)
     for name in ("loss", "accuracy", "macro_f1", "matthews", "ece"):
         expected = np.quantile(one_by_one[name], [0.025, 0.975])
         tolerance = 0.12 * (expected[1] - expected[0])
-        assert [found[f"{name}_low"], found[f"{name}_high"]] == pytest.approx(expected, abs=tolerance), name
+        assert [found[f"{name}_low"], found[f"{name}_high"]] == pytest.approx(
+            expected, abs=tolerance
+        ), name
         assert found[f"{name}_low"] < found[f"{name}_high"]
 
 
@@ -176,15 +195,20 @@ def test_many_labels_are_measured_as_by_scikit_learn(true: NDArray[Any], seed: i
         oracle.log_loss(row, p, labels=[False, True], normalize=False)
         for row, p in zip(true, probabilities, strict=True)
     ]
-    assert found == pytest.approx({**expected, "loss": np.mean(losses), "examples": len(true)}, nan_ok=True)
+    assert found == pytest.approx(
+        {**expected, "loss": np.mean(losses), "examples": len(true)}, nan_ok=True
+    )
 
 
 def test_labels_that_the_model_has_not_got_are_missed() -> None:
     true, probabilities = np.array([[1, 0], [1, 0]]), np.array([[0.9, 0.1], [0.9, 0.1]])
     found = multi_label_metrics(true, probabilities, unseen=np.array([0, 2]))
-    assert (found["micro_f1"], found["macro_f1"], found["exact_match"], found["unseen"]) == pytest.approx(
-        (2 * 2 / (2 + 4), 1, 0.5, 2)
-    )
+    assert (
+        found["micro_f1"],
+        found["macro_f1"],
+        found["exact_match"],
+        found["unseen"],
+    ) == pytest.approx((2 * 2 / (2 + 4), 1, 0.5, 2))
     assert found["exact_match_low"] < 0.5 < found["exact_match_high"]
     assert found["micro_f1_low"] < found["micro_f1"] < found["micro_f1_high"]
 
@@ -193,6 +217,8 @@ def test_the_interval_of_an_f1_from_counts() -> None:
     """As significance.py and the entities of tags use it."""
     counts = np.random.default_rng(0).integers(0, 3, size=(200, 3)).astype(float)
     counts[:, 1:] += counts[:, :1]
-    ((low, high),) = bootstrap_intervals(lambda weights: f1_of_counts(weights @ counts)[:, None], len(counts))
+    ((low, high),) = bootstrap_intervals(
+        lambda weights: f1_of_counts(weights @ counts)[:, None], len(counts)
+    )
     hits, predicted, true = counts.sum(axis=0)
     assert low < 2 * hits / (predicted + true) < high

@@ -13,7 +13,9 @@ from sklearn.metrics import mean_squared_error
 from seqloom.evaluation.correlation import correlations, number_metrics, pearson, ranks, spearman
 from seqloom.evaluation.intervals import bootstrap_intervals
 
-items = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=30)
+items = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=30
+)
 
 
 @given(items)
@@ -22,7 +24,9 @@ def test_weights_are_repetitions(drawn: list[tuple[int, int, int]]) -> None:
     every_x, every_y = np.repeat(x, times.astype(int)), np.repeat(y, times.astype(int))
     assume(len(every_x) > 1)
     weights = np.stack([times, np.ones_like(times)])
-    assert np.repeat(ranks(x, weights)[0], times.astype(int)) == pytest.approx(stats.rankdata(every_x))
+    assert np.repeat(ranks(x, weights)[0], times.astype(int)) == pytest.approx(
+        stats.rankdata(every_x)
+    )
     for ours, theirs in ((pearson, stats.pearsonr), (spearman, stats.spearmanr)):
         found = ours(x, y, weights)[0]
         if np.ptp(every_x) == 0 or np.ptp(every_y) == 0:
@@ -52,8 +56,12 @@ def test_a_bootstrap_of_a_mean() -> None:
         lambda weights: (weights @ values / weights.sum(axis=1))[:, None], len(values)
     )
     error = 1.96 * values.std() / np.sqrt(len(values))
-    assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 8)
-    assert np.isnan(bootstrap_intervals(lambda weights: np.full((len(weights), 1), np.nan), 3)).all()
+    assert (low, high) == pytest.approx(
+        (values.mean() - error, values.mean() + error), abs=error / 8
+    )
+    assert np.isnan(
+        bootstrap_intervals(lambda weights: np.full((len(weights), 1), np.nan), 3)
+    ).all()
 
 
 def test_numbers_are_measured_as_by_scikit_learn() -> None:

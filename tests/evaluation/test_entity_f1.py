@@ -13,7 +13,9 @@ from seqloom.data.readers.tag_scheme import Scheme
 from seqloom.evaluation.entity_f1 import EntitySpan, SpanCounts, entities, f1
 
 BIO = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), max_size=9)
-BIOES = st.lists(st.sampled_from(["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "E-Y", "L-X", "U-Y"]), max_size=9)
+BIOES = st.lists(
+    st.sampled_from(["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "E-Y", "L-X", "U-Y"]), max_size=9
+)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ def test_sums_of_sentences_and_swapped_sides(sentences: list[list[str]], seed: i
     predicted = [[tag if generator.random() < 0.7 else "O" for tag in row] for row in true]
     one, other = SpanCounts(true, predicted), SpanCounts(predicted, true)
     assert one.counts.tolist() == [
-        row for a, b in zip(true, predicted, strict=True) for row in SpanCounts([a], [b]).counts.tolist()
+        row
+        for a, b in zip(true, predicted, strict=True)
+        for row in SpanCounts([a], [b]).counts.tolist()
     ]
     assert one.counts.tolist() == other.counts[:, [0, 2, 1]].tolist()
     assert float(f1(one.counts.sum(axis=0))) == float(f1(other.counts.sum(axis=0)))

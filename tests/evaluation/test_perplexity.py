@@ -35,7 +35,9 @@ def test_windows_score_each_token_once_with_the_context_that_was_promised(
 ) -> None:
     stride = min(stride, context)
     found = list(scored_windows(7, length, context, stride))
-    assert [position for span in found for position in range(span.scored, span.end)] == list(range(length))
+    assert [position for span in found for position in range(span.scored, span.end)] == list(
+        range(length)
+    )
     for span in found:
         assert span.text == 7
         assert span.end - span.start <= context
@@ -54,7 +56,9 @@ def test_a_text_that_fits_is_one_window_and_without_a_limit_every_text_fits() ->
 
 @pytest.mark.parametrize("stride", [0, -1, 9])
 def test_a_stride_that_leaves_gaps_is_refused(stride: int) -> None:
-    with pytest.raises(UsageError, match=f"stride must be from 1 to the model's context 8, but is {stride}"):
+    with pytest.raises(
+        UsageError, match=f"stride must be from 1 to the model's context 8, but is {stride}"
+    ):
         list(scored_windows(0, 20, 8, stride))
 
 
@@ -76,8 +80,13 @@ def gpt(context: int) -> GPT:
 def test_long_texts_are_scored_window_by_window(stride: int, budget: int) -> None:
     """Each token by hand: the window that scores it is read alone, in one piece."""
     model = gpt(6)
-    texts = [[3 + (at * at + row) % 17 for at in range(length)] for row, length in enumerate((4, 25, 0, 13))]
-    for text, score in zip(texts, score_texts(model, texts, stride=stride, budget=budget), strict=True):
+    texts = [
+        [3 + (at * at + row) % 17 for at in range(length)]
+        for row, length in enumerate((4, 25, 0, 13))
+    ]
+    for text, score in zip(
+        texts, score_texts(model, texts, stride=stride, budget=budget), strict=True
+    ):
         inputs, targets = [BOS, *text], [*text, EOS]
         expected = []
         for span in scored_windows(0, len(targets), 6, stride):
@@ -85,7 +94,8 @@ def test_long_texts_are_scored_window_by_window(stride: int, budget: int) -> Non
                 logits, _ = model(torch.tensor([inputs[span.start : span.end]]), None)
             log_probs = logits[0].log_softmax(-1)
             expected += [
-                float(log_probs[at - span.start, targets[at]]) for at in range(span.scored, span.end)
+                float(log_probs[at - span.start, targets[at]])
+                for at in range(span.scored, span.end)
             ]
         assert score.log_probs == pytest.approx(expected, abs=1e-9)
 
@@ -106,7 +116,10 @@ class Table(nn.Module):
         super().__init__()
         self.table = nn.Parameter(
             torch.randn(
-                VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+                VOCABULARY,
+                VOCABULARY,
+                dtype=torch.float64,
+                generator=torch.Generator().manual_seed(0),
             )
         )
 
@@ -114,10 +127,13 @@ class Table(nn.Module):
         return self.table[tokens], tokens[:, -1]
 
 
-def test_long_texts_of_a_model_without_a_limit_are_read_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_of_a_model_without_a_limit_are_read_in_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = Table()
     texts = [
-        [3 + (at * at + row) % 17 for at in range(length)] for row, length in enumerate((40, 3, 0, 17, 40))
+        [3 + (at * at + row) % 17 for at in range(length)]
+        for row, length in enumerate((40, 3, 0, 17, 40))
     ]
     whole = score_texts(model, texts, ranks=True)
     monkeypatch.setattr(perplexity, "SEGMENT", 7)
@@ -167,5 +183,7 @@ def test_an_interval_is_over_documents_or_over_blocks_of_the_few() -> None:
     one.add(TextScore(-chance.gamma(2.0, size=10_000), None), [5] * 9_999, words=9_999, size=20_000)
     for corpus in (many, one):  # 10,000 independent tokens of variance 2 either way
         metrics = corpus.metrics()
-        assert metrics["loss_high"] - metrics["loss"] == pytest.approx(1.96 * math.sqrt(2 / 10_000), rel=0.25)
+        assert metrics["loss_high"] - metrics["loss"] == pytest.approx(
+            1.96 * math.sqrt(2 / 10_000), rel=0.25
+        )
     assert len(many.blocks) <= 30

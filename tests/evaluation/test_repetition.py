@@ -47,11 +47,15 @@ def test_rep_n_counts_the_ngrams_that_came_before(tokens: list[int], n: int) -> 
 @given(texts, sizes)
 def test_rep_n_is_the_mean_over_texts_that_have_one(some: list[list[int]], n: int) -> None:
     shares = [share for share in (repeated_share(one, n) for one in some) if share is not None]
-    assert rep_n(some, n) == pytest.approx(float(np.mean(shares)) if shares else math.nan, nan_ok=True)
+    assert rep_n(some, n) == pytest.approx(
+        float(np.mean(shares)) if shares else math.nan, nan_ok=True
+    )
 
 
 @given(texts, sizes)
-def test_distinct_n_counts_over_all_texts_and_never_across_two(some: list[list[int]], n: int) -> None:
+def test_distinct_n_counts_over_all_texts_and_never_across_two(
+    some: list[list[int]], n: int
+) -> None:
     seen: list[list[int]] = []
     total = 0
     for one in some:
@@ -59,7 +63,9 @@ def test_distinct_n_counts_over_all_texts_and_never_across_two(some: list[list[i
             total += 1
             if one[at : at + n] not in seen:
                 seen.append(one[at : at + n])
-    assert distinct_n(some, n) == pytest.approx(len(seen) / total if total else math.nan, nan_ok=True)
+    assert distinct_n(some, n) == pytest.approx(
+        len(seen) / total if total else math.nan, nan_ok=True
+    )
 
 
 @given(st.integers(1, 30), sizes)
@@ -75,7 +81,9 @@ def test_a_text_without_repetition_and_one_of_nothing_else(length: int, n: int) 
 
 
 @given(text, st.integers(2, 6), st.integers(1, 6), st.integers(0, 5))
-def test_a_loop_is_found_where_it_was_planted(before: list[int], length: int, copies: int, part: int) -> None:
+def test_a_loop_is_found_where_it_was_planted(
+    before: list[int], length: int, copies: int, part: int
+) -> None:
     """After any text a phrase of tokens that differ, so often, and perhaps a part of it once more."""
     phrase = list(range(30, 30 + length))
     rest = phrase[: min(part, length - 1)]
@@ -87,7 +95,9 @@ def test_a_loop_is_found_where_it_was_planted(before: list[int], length: int, co
 
 @given(st.lists(st.integers(16, 17), max_size=18))
 def test_a_loop_is_three_copies_of_two_tokens_or_more(tokens: list[int]) -> None:
-    phrases = [n for n in range(2, 7) if len(tokens) >= 3 * n and tokens[-n:] * 3 == tokens[-3 * n :]]
+    phrases = [
+        n for n in range(2, 7) if len(tokens) >= 3 * n and tokens[-n:] * 3 == tokens[-3 * n :]
+    ]
     found = repetition_loop(tokens)
     assert (found is not None) == bool(phrases)
     if found is not None:
@@ -106,7 +116,9 @@ def test_statistics_of_three_texts() -> None:
     assert found.mean_probability == pytest.approx((8 * 0.5 + 0.25 + 1 + 0.1) / 11)
     assert found.rep_4 == pytest.approx(3 / 5)
     assert (found.loops, found.finished) == pytest.approx((1 / 3, 2 / 3))
-    assert (found.distinct_1, found.distinct_2, found.distinct_3) == pytest.approx((3 / 9, 2 / 7, 2 / 6))
+    assert (found.distinct_1, found.distinct_2, found.distinct_3) == pytest.approx(
+        (3 / 9, 2 / 7, 2 / 6)
+    )
     assert found.mean_length == 3
     assert found.texts_by_position == [3, 2, 1, 1, 1, 1, 1, 1]
     assert found.by_position[:3] == pytest.approx([(0.5 + 0.25 + 0.1) / 3, 0.75, 0.5])
@@ -114,6 +126,8 @@ def test_statistics_of_three_texts() -> None:
     assert math.isnan(nothing.rep_4)
     assert math.isnan(nothing.distinct_1)
     assert (
-        RepetitionStatistics.from_texts([ScoredContinuation([16], False, np.array([-800.0]))]).perplexity
+        RepetitionStatistics.from_texts(
+            [ScoredContinuation([16], False, np.array([-800.0]))]
+        ).perplexity
         == math.inf
     )

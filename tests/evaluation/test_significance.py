@@ -46,7 +46,9 @@ def test_the_order_of_the_systems_only_turns_the_sign(pairs: list[tuple[bool, bo
     )
 
 
-@pytest.mark.parametrize(("only_first", "only_second"), [(9, 1), (12, 4), (30, 18), (5, 5), (1, 0), (0, 8)])
+@pytest.mark.parametrize(
+    ("only_first", "only_second"), [(9, 1), (12, 4), (30, 18), (5, 5), (1, 0), (0, 8)]
+)
 def test_permutations_of_hits_are_mcnemar_s_exact_test(only_first: int, only_second: int) -> None:
     """A swap is a coin for each item on which only one was right."""
     first = np.r_[np.ones(only_first), np.zeros(only_second), np.ones(200), np.zeros(50)]
@@ -147,7 +149,8 @@ def test_a_mean_over_seeds() -> None:
     held = sum(
         found.low <= 2 <= found.high
         for found in (
-            mean_interval(list(np.random.default_rng(seed).normal(2, 1, size=3))) for seed in range(2000)
+            mean_interval(list(np.random.default_rng(seed).normal(2, 1, size=3)))
+            for seed in range(2000)
         )
     )
     assert held / 2000 == pytest.approx(0.95, abs=0.017)

@@ -24,7 +24,12 @@ PAIRS = [
 def model() -> Seq2Seq:
     torch.manual_seed(0)
     config = Seq2SeqConfig(
-        vocabulary_size=21, embedding_width=6, encoder_width=5, width=7, attention_width=4, readout_width=6
+        vocabulary_size=21,
+        embedding_width=6,
+        encoder_width=5,
+        width=7,
+        attention_width=4,
+        readout_width=6,
     )
     return Seq2Seq(config).double().eval()
 

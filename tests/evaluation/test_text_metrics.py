@@ -12,8 +12,12 @@ REFERENCES = ["the cat sat on a mat .", "a dog is running", "ein Hund läuft am 
 
 
 def test_bleu_and_chrf_are_those_of_sacrebleu() -> None:
-    assert bleu(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
-    assert chrf(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert (
+        bleu(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    )
+    assert (
+        chrf(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    )
 
 
 def test_signatures_say_how_it_was_computed() -> None:

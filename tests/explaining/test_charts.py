@@ -32,7 +32,9 @@ def svg_of(chart: Any, folder: Path) -> tuple[str, list[str]]:
     path = folder / "picture.svg"
     save_chart(chart, path)
     content = path.read_text(encoding="utf-8")
-    return content, [line.text or "" for text in nodes(content, "text") for line in list(text) or [text]]
+    return content, [
+        line.text or "" for text in nodes(content, "text") for line in list(text) or [text]
+    ]
 
 
 def nodes(svg: str, kind: str) -> list[Element]:
@@ -43,7 +45,10 @@ def fills(svg: str) -> list[str]:
     """The colours of the cells of a heat map as one reads them; cells are the only marks with a white line
     around."""
     cells = [node for node in nodes(svg, "path") if node.get("stroke") == "white"]
-    return [cell.get("fill", "") for cell in sorted(cells, key=lambda cell: place(cell.get("d", ""))[::-1])]
+    return [
+        cell.get("fill", "")
+        for cell in sorted(cells, key=lambda cell: place(cell.get("d", ""))[::-1])
+    ]
 
 
 def place(drawn: str) -> list[float]:
@@ -69,7 +74,10 @@ def png_size(path: Path) -> tuple[int, int]:
 def test_png_is_twice_the_cells_and_grows_with_the_words(tmp_path: Path) -> None:
     sizes = []
     for columns, rows in ((3, 2), (20, 2), (20, 15)):
-        save_chart(attention_heat_map(even(rows, columns), ["w"] * columns, ["v"] * rows), tmp_path / "a.png")
+        save_chart(
+            attention_heat_map(even(rows, columns), ["w"] * columns, ["v"] * rows),
+            tmp_path / "a.png",
+        )
         sizes.append(png_size(tmp_path / "a.png"))
     assert sizes[1][0] - sizes[0][0] == pytest.approx(2 * 34 * 17, abs=8)
     assert sizes[2][1] - sizes[1][1] == pytest.approx(
@@ -87,27 +95,49 @@ def test_cells_shrink_for_long_sentences() -> None:
 
 def test_repeated_words_keep_their_cells_in_reading_order(tmp_path: Path) -> None:
     weights = numpy.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.5]])
-    svg, _ = svg_of(attention_heat_map(weights, ["the", "zebra", "the", "ant"], ["b", "a", "b"]), tmp_path)
+    svg, _ = svg_of(
+        attention_heat_map(weights, ["the", "zebra", "the", "ant"], ["b", "a", "b"]), tmp_path
+    )
     assert along(svg, 0, {"the", "zebra", "ant"}) == ["the", "zebra", "the", "ant"]
     assert along(svg, 1, {"a", "b"}) == ["b", "a", "b"]
     colours = fills(svg)
     assert len(colours) == 12
     dark, light, middle = colours[0], colours[1], colours[11]
     assert len({dark, light, middle}) == 3
-    assert colours == [dark, light, light, light, light, light, dark, light, light, light, light, middle]
+    assert colours == [
+        dark,
+        light,
+        light,
+        light,
+        light,
+        light,
+        dark,
+        light,
+        light,
+        light,
+        light,
+        middle,
+    ]
 
 
 @pytest.mark.parametrize(
-    "weights", [torch.full((2, 3), 0.25), numpy.full((2, 3), 0.25, dtype=numpy.float32), [[0.25] * 3] * 2]
+    "weights",
+    [torch.full((2, 3), 0.25), numpy.full((2, 3), 0.25, dtype=numpy.float32), [[0.25] * 3] * 2],
 )
 def test_every_kind_of_weights(weights: Any) -> None:
-    rows = next(iter(attention_heat_map(weights, ["a", "b", "c"], ["d", "e"]).to_dict()["datasets"].values()))
+    rows = next(
+        iter(
+            attention_heat_map(weights, ["a", "b", "c"], ["d", "e"]).to_dict()["datasets"].values()
+        )
+    )
     assert [row["weight"] for row in rows] == [[0.25] * 3] * 2
 
 
 def test_colours_span_0_to_1_unless_stretched() -> None:
     def scale(**options: bool) -> tuple[list[float], str]:
-        colour = attention_heat_map([[0.1, 0.2]], ["a", "b"], ["c"], **options).to_dict()["encoding"]["color"]  # type: ignore[arg-type]
+        colour = attention_heat_map([[0.1, 0.2]], ["a", "b"], ["c"], **options).to_dict()[  # type: ignore[arg-type]
+            "encoding"
+        ]["color"]
         assert colour["legend"]["values"][-1] == colour["scale"]["domain"][1]
         return colour["scale"]["domain"], colour["legend"]["title"]
 
@@ -124,21 +154,32 @@ def test_equal_steps_of_weight_are_equal_steps_of_lightness(tmp_path: Path) -> N
 def cielab_lightness(colour: str) -> float:
     """Of `rgb(1, 2, 3)`, in 0..100."""
     channels = [int(number) / 255 for number in re.findall(r"\d+", colour)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
     return float(116 * numpy.cbrt(0.2126 * red + 0.7152 * green + 0.0722 * blue) - 16)
 
 
 def shown(words: list[str], pieces: bool = False) -> list[str]:
-    axis = attention_heat_map(even(1, len(words)), words, ["t"], pieces=pieces).to_dict()["encoding"]["x"][
-        "axis"
-    ]
+    axis = attention_heat_map(even(1, len(words)), words, ["t"], pieces=pieces).to_dict()[
+        "encoding"
+    ]["x"]["axis"]
     labels: list[str] = json.loads(axis["labelExpr"].removesuffix("[datum.value]"))
     return labels
 
 
 def test_what_cannot_be_seen_is_made_visible() -> None:
     given = ["", " ", " x ", "a\nb", "\u202eabc", "\u0301", "\ud800", "\u00a0"]
-    assert shown(given) == ["(empty)", "˽", "˽x˽", "a\\nb", "\\u202eabc", "◌\u0301", "\\ud800", "\\xa0"]
+    assert shown(given) == [
+        "(empty)",
+        "˽",
+        "˽x˽",
+        "a\\nb",
+        "\\u202eabc",
+        "◌\u0301",
+        "\\ud800",
+        "\\xa0",
+    ]
 
 
 def test_long_words_are_cut() -> None:
@@ -190,9 +231,9 @@ def test_pieces_lose_their_blank_and_show_where_a_word_goes_on() -> None:
 def test_labels_are_turned_where_they_need_it() -> None:
     def angle(words: list[str]) -> float:
         return float(
-            attention_heat_map(even(1, len(words)), words, ["t"]).to_dict()["encoding"]["x"]["axis"][
-                "labelAngle"
-            ]
+            attention_heat_map(even(1, len(words)), words, ["t"]).to_dict()["encoding"]["x"][
+                "axis"
+            ]["labelAngle"]
         )
 
     assert angle(["a", "b"]) == 0
@@ -202,7 +243,10 @@ def test_labels_are_turned_where_they_need_it() -> None:
 
 def test_words_of_data_stay_text_in_svg(tmp_path: Path) -> None:
     svg, texts = svg_of(
-        attention_heat_map(even(len(EVIL), len(EVIL)), EVIL, EVIL, title=EVIL[0], axes=("<s>", "&")), tmp_path
+        attention_heat_map(
+            even(len(EVIL), len(EVIL)), EVIL, EVIL, title=EVIL[0], axes=("<s>", "&")
+        ),
+        tmp_path,
     )
     assert "<script" not in svg
     for word in EVIL:
@@ -230,7 +274,9 @@ class Scripts(HTMLParser):
 
 
 def test_html_is_one_file_that_no_word_can_leave(tmp_path: Path) -> None:
-    chart = attention_heat_map(even(1, len(EVIL)), EVIL, ["t"], title="</title><script>alert(1)</script>")
+    chart = attention_heat_map(
+        even(1, len(EVIL)), EVIL, ["t"], title="</title><script>alert(1)</script>"
+    )
     save_chart(chart, tmp_path / "a.html")
     page = Scripts((tmp_path / "a.html").read_text(encoding="utf-8"))
     assert page.tags.count("script") == len(page.scripts) == 2
@@ -257,7 +303,9 @@ def test_alphabets_are_drawn(tmp_path: Path) -> None:
 
 def test_title_is_wrapped_and_shown(tmp_path: Path) -> None:
     long = "a title that is far too long for such a little picture and goes on"
-    svg, texts = svg_of(attention_heat_map([[1.0]], ["a"], ["b"], title=long, subtitle="layer 4"), tmp_path)
+    svg, texts = svg_of(
+        attention_heat_map([[1.0]], ["a"], ["b"], title=long, subtitle="layer 4"), tmp_path
+    )
     assert {"layer 4", "source", "target", "weight"} < set(texts)
     width = float(re.findall(r'viewBox="0 0 (\S+) ', svg)[0])
     start = next(i for i, text in enumerate(texts) if text.startswith("a title"))
@@ -297,7 +345,9 @@ def test_log_axis_and_whole_steps() -> None:
     assert encoding["x"]["axis"]["tickMinStep"] == 1
     assert (
         "tickMinStep"
-        not in line_chart({"a": [(0.5, 1)]}, x="x", y="y").to_dict()["layer"][0]["encoding"]["x"]["axis"]
+        not in line_chart({"a": [(0.5, 1)]}, x="x", y="y").to_dict()["layer"][0]["encoding"]["x"][
+            "axis"
+        ]
     )
 
 
@@ -348,7 +398,9 @@ def test_unknown_suffix_lists_the_known(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_picture_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_picture_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chart = line_chart({"a": [(1, 1)]}, x="x", y="y")
     with pytest.raises(FolderError, match="cannot be written"):
         save_chart(chart, tmp_path / "missing" / "a.json")
@@ -386,6 +438,8 @@ def test_import_loads_no_drawing_library() -> None:
         " sys.modules])"
     )
     assert (
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
         == "[]\n"
     )

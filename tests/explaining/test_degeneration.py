@@ -11,7 +11,13 @@ pytest.importorskip("altair")
 
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
-from seqloom.explaining.degeneration import COLOURS, Mean, ProbabilityCurve, degeneration_chart, moving_mean
+from seqloom.explaining.degeneration import (
+    COLOURS,
+    Mean,
+    ProbabilityCurve,
+    degeneration_chart,
+    moving_mean,
+)
 
 HUMAN = ProbabilityCurve(["a", "</script>", "\u202ec"], [0.1, 0.2, 0.3], "a </script>\n \u202ec")
 BEAM = ProbabilityCurve(["b", "b"], [0.8, 0.9], "word " * 60 + "the end")
@@ -23,7 +29,9 @@ MEANS = {
 
 
 def drawn(example: dict[str, ProbabilityCurve], means: dict[str, Mean]) -> Any:
-    return degeneration_chart(example, means, prompt="so it\nbegan", title="Title", subtitle="first and last")
+    return degeneration_chart(
+        example, means, prompt="so it\nbegan", title="Title", subtitle="first and last"
+    )
 
 
 def test_all_numbers_are_in_the_chart() -> None:
@@ -50,7 +58,10 @@ def test_all_numbers_are_in_the_chart() -> None:
     ]
     for panel, told in ((above, "texts"), (below, "token")):
         for layer in panel["layer"]:
-            assert layer["encoding"]["color"]["scale"] == {"domain": list(MEANS), "range": list(COLOURS[:3])}
+            assert layer["encoding"]["color"]["scale"] == {
+                "domain": list(MEANS),
+                "range": list(COLOURS[:3]),
+            }
             assert layer["encoding"]["y"]["scale"] == {"zero": True}  # a small share looks small
         assert told in [one["field"] for one in panel["layer"][-1]["encoding"]["tooltip"]]
     assert [layer["encoding"]["y"]["field"] for layer in above["layer"]] == [
@@ -79,7 +90,9 @@ def test_all_numbers_are_in_the_chart() -> None:
         ([0.0] * 4 + [9.0] + [0.0] * 5, [9 / 5, 9 / 6, 9 / 7, 9 / 8, 1, 1, 9 / 8, 9 / 7, 9 / 6, 0]),
     ],
 )
-def test_a_moving_mean_has_fewer_neighbours_at_the_ends(values: list[float], expected: list[float]) -> None:
+def test_a_moving_mean_has_fewer_neighbours_at_the_ends(
+    values: list[float], expected: list[float]
+) -> None:
     assert moving_mean(values) == pytest.approx(expected)
 
 
@@ -88,7 +101,10 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     for suffix in (".png", ".svg", ".html"):
         save_chart(chart, tmp_path / f"chart{suffix}")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-    svg, page = (tmp_path / "chart.svg").read_text("utf-8"), (tmp_path / "chart.html").read_text("utf-8")
+    svg, page = (
+        (tmp_path / "chart.svg").read_text("utf-8"),
+        (tmp_path / "chart.html").read_text("utf-8"),
+    )
     assert all(
         word in svg
         for word in (

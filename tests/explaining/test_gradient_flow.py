@@ -41,7 +41,9 @@ def rows_of(lengths: Sequence[int], width: int = 3) -> list[Tensor]:
     return [torch.randn(length, width, dtype=torch.float64) for length in lengths]
 
 
-def placed(rows: list[Tensor], steps: int, place: Callable[[int], list[int]]) -> tuple[Tensor, Tensor]:
+def placed(
+    rows: list[Tensor], steps: int, place: Callable[[int], list[int]]
+) -> tuple[Tensor, Tensor]:
     """Rows in one batch, each at the steps `place(length)`; what is between is noise."""
     inputs = torch.full((len(rows), steps, rows[0].shape[1]), 7.0, dtype=torch.float64)
     mask = torch.zeros(len(rows), steps, dtype=torch.bool)
@@ -51,7 +53,9 @@ def placed(rows: list[Tensor], steps: int, place: Callable[[int], list[int]]) ->
     return inputs, mask
 
 
-def flow_of(model: RecurrentStack, inputs: Tensor, mask: Tensor, wishes: list[Tensor]) -> GradientFlow:
+def flow_of(
+    model: RecurrentStack, inputs: Tensor, mask: Tensor, wishes: list[Tensor]
+) -> GradientFlow:
     """Of the loss `Σ wish · output` over the true steps."""
     return gradient_flow(model, lambda: (model(inputs, mask)[0][mask] * torch.cat(wishes)).sum())
 
@@ -83,7 +87,8 @@ def pooled(flows: list[GradientFlow]) -> dict[str, NormCurve]:
     together = {}
     for name, several in by_name.items():
         found = [
-            [values[at] for values in several if at < len(values)] for at in range(max(map(len, several)))
+            [values[at] for values in several if at < len(values)]
+            for at in range(max(map(len, several)))
         ]
         together[name] = NormCurve(
             mean=[mean(some) for some in found],
@@ -153,7 +158,9 @@ def test_jacobians_and_gradients_are_those_of_the_steps(cell: str) -> None:
         for t in range(5, 0, -1):
 
             def onward(value: Tensor, t: int = t, part: int = part) -> tuple[Tensor, Tensor]:
-                state: CellState = (value,) if layer.cell.state_count == 1 else (value, states[t][1])
+                state: CellState = (
+                    (value,) if layer.cell.state_count == 1 else (value, states[t][1])
+                )
                 if part == 1:
                     state = (
                         layer.gate_values(products[t - 1], states[t - 1])["o"] * torch.tanh(value),
@@ -179,7 +186,9 @@ def test_a_closed_lstm_keeps_its_cell_state() -> None:
         i, f, _, _ = model.stack[0].bias.chunk(4)
         i.fill_(-60)
         f.fill_(60)
-    flow = flow_of(model, *placed(rows_of(LENGTHS), 6, lambda n: list(range(n))), rows_of(LENGTHS, 4))
+    flow = flow_of(
+        model, *placed(rows_of(LENGTHS), 6, lambda n: list(range(n))), rows_of(LENGTHS, 4)
+    )
     (layer,) = flow.layers
     assert layer.states["c"].jacobian.mean == pytest.approx([1.0] * 6, rel=1e-12)
     assert layer.states["c"].jacobian_per_step == pytest.approx(1.0)
@@ -189,7 +198,9 @@ def test_a_closed_lstm_keeps_its_cell_state() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 0.5, 1.5])
 @pytest.mark.parametrize("width", [4, 40])
-def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(scale: float, width: int) -> None:
+def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(
+    scale: float, width: int
+) -> None:
     """A ReLU that is open everywhere is linear; with W_h = scale · permutation each step multiplies by
     `scale`. Beyond DIRECTIONS too, for of such a Jacobian every direction says the same."""
     model = RecurrentStack(RecurrentStackConfig("elman-relu", 3, width)).double()
@@ -203,7 +214,9 @@ def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(scale: f
     powers = [scale**distance for distance in range(8)]
     assert layer.exact is (width == 4)
     assert layer.states["h"].jacobian.mean == pytest.approx(powers)
-    assert layer.states["h"].gradient_from_end.mean == pytest.approx([power * width**0.5 for power in powers])
+    assert layer.states["h"].gradient_from_end.mean == pytest.approx(
+        [power * width**0.5 for power in powers]
+    )
     assert layer.states["h"].jacobian_per_step == pytest.approx(scale)
     assert layer.states["h"].gradient_per_step == pytest.approx(scale)
     assert layer.spectra["h"].singular_values == pytest.approx([scale] * width)
@@ -271,7 +284,10 @@ def test_padding_changes_nothing(cell: str, options: dict[str, Any]) -> None:
     rows, wishes = rows_of(LENGTHS), rows_of(LENGTHS, options.get("projection", 4))
     pairs = zip(rows, wishes, strict=True)
     alone = pooled(
-        [flow_of(model, row[None], torch.ones(1, len(row), dtype=torch.bool), [wish]) for row, wish in pairs]
+        [
+            flow_of(model, row[None], torch.ones(1, len(row), dtype=torch.bool), [wish])
+            for row, wish in pairs
+        ]
     )
     assert alone["1 h jacobian"].rows == [3, 2, 2, 1, 1, 1]
     for place in (
@@ -302,10 +318,14 @@ def test_a_backward_direction_is_the_forward_one_of_reversed_rows() -> None:
     assert one["h"].jacobian.mean == pytest.approx(other["h"].jacobian.mean)
 
 
-@pytest.mark.parametrize(("attention", "cell"), [("additive", "lstm"), ("none", "gru"), ("dot", "elman")])
+@pytest.mark.parametrize(
+    ("attention", "cell"), [("additive", "lstm"), ("none", "gru"), ("dot", "elman")]
+)
 def test_an_encoder_decoder_in_a_batch_is_its_rows_alone(attention: str, cell: str) -> None:
     torch.manual_seed(4)
-    sizes = dict.fromkeys(("embedding_width", "encoder_width", "attention_width", "readout_width"), 6)
+    sizes = dict.fromkeys(
+        ("embedding_width", "encoder_width", "attention_width", "readout_width"), 6
+    )
     config = Seq2SeqConfig(
         vocabulary_size=20,
         cell=cell,
@@ -322,7 +342,12 @@ def test_an_encoder_decoder_in_a_batch_is_its_rows_alone(attention: str, cell: s
         return gradient_flow(model, lambda: Translation()(model, batch))
 
     whole = of(pairs)
-    assert [layer.name for layer in whole.layers] == ["encoder 1 →", "encoder 1 ←", "decoder 1", "decoder 2"]
+    assert [layer.name for layer in whole.layers] == [
+        "encoder 1 →",
+        "encoder 1 ←",
+        "decoder 1",
+        "decoder 2",
+    ]
     assert [layer.steps for layer in whole.layers] == [5, 5, 6, 6]
     assert_same(curves(whole), pooled([of([pair]) for pair in pairs]))
     assert model.training
@@ -338,7 +363,9 @@ def test_a_loss_may_run_a_layer_several_times() -> None:
     whole = curves(flow_of(model, inputs, mask, wishes))
 
     def one_by_one() -> Tensor:
-        return torch.stack([(model(inputs[[i]], None, learned)[0] * wishes[i]).sum() for i in range(2)]).sum()
+        return torch.stack(
+            [(model(inputs[[i]], None, learned)[0] * wishes[i]).sum() for i in range(2)]
+        ).sum()
 
     def in_two(cut: Callable[[object], object]) -> Callable[[], Tensor]:
         def loss() -> Tensor:
@@ -362,7 +389,8 @@ def test_only_looks() -> None:
     model.train()
     model.stack[0].requires_grad_(False)
     before = [
-        (module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()
+        (module_.training, [p.requires_grad for p in module_.parameters()])
+        for module_ in model.modules()
     ]
     with torch.no_grad():
         assert_same(curves(gradient_flow(model, lambda: model(inputs)[0].sum())), expected)
@@ -373,7 +401,8 @@ def test_only_looks() -> None:
     with pytest.raises(ZeroDivisionError):
         gradient_flow(model, fails)
     assert before == [
-        (module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()
+        (module_.training, [p.requires_grad for p in module_.parameters()])
+        for module_ in model.modules()
     ]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(layer.watch is None for layer in model.stack)
@@ -386,10 +415,14 @@ def test_the_loss_is_a_mean_where_it_says_of_how_many() -> None:
         found: Tensor = model(inputs)[0].sum()
         return found
 
-    plain, pair = gradient_flow(model, total), gradient_flow(model, lambda: Loss(total(), torch.tensor(4)))
+    plain, pair = (
+        gradient_flow(model, total),
+        gradient_flow(model, lambda: Loss(total(), torch.tensor(4))),
+    )
     assert pair.loss == pytest.approx(plain.loss / 4)
     assert (
-        pair.layers[0].states["h"].gradient_from_end == plain.layers[0].states["h"].gradient_from_end
+        pair.layers[0].states["h"].gradient_from_end
+        == plain.layers[0].states["h"].gradient_from_end
     )  # of the sum
 
 
@@ -400,6 +433,7 @@ def test_no_recurrent_layer_is_one_line() -> None:
         (model, lambda: model.stack[0].bias.sum()),
     ):
         with pytest.raises(
-            UsageError, match="must have a recurrent layer for gradient to flow through time, but has none"
+            UsageError,
+            match="must have a recurrent layer for gradient to flow through time, but has none",
         ):
             gradient_flow(network, loss)

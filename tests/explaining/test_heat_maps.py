@@ -11,7 +11,9 @@ from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.heat_maps import MOST_CELLS, head_heat_maps
 
-WEIGHTS = np.random.default_rng(0).dirichlet([1.0] * 4, size=(2, 3, 2))  # (layers, heads, target, source)
+WEIGHTS = np.random.default_rng(0).dirichlet(
+    [1.0] * 4, size=(2, 3, 2)
+)  # (layers, heads, target, source)
 
 
 def test_each_weight_has_its_cell(tmp_path: Path) -> None:
@@ -34,12 +36,15 @@ def test_each_weight_has_its_cell(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"must be \(layers, heads, target, source\), but are \(2, 4\)"):
+    with pytest.raises(
+        UsageError, match=r"must be \(layers, heads, target, source\), but are \(2, 4\)"
+    ):
         head_heat_maps(WEIGHTS[0, 0], ["a"] * 4, ["b"] * 2)
     with pytest.raises(UsageError, match="transpose"):
         head_heat_maps(WEIGHTS, ["a"] * 2, ["b"] * 4)
     with pytest.raises(
-        UsageError, match=rf"{MOST_CELLS:,} weights at most, but are 120,000; show a shorter sentence"
+        UsageError,
+        match=rf"{MOST_CELLS:,} weights at most, but are 120,000; show a shorter sentence",
     ):
         head_heat_maps(np.zeros((3, 4, 100, 100)), ["a"] * 100, ["b"] * 100)
     with pytest.raises(UsageError, match=r"weights must be in 0\.\.1"):

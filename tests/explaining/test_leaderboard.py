@@ -34,14 +34,19 @@ def test_both_panels_show_the_same_models_in_the_same_colours() -> None:
     assert scales == [scales[0]] * 5
     assert len(set(scales[0]["range"])) == 3
     for rule, point, low in ((left[0], left[1], "x"), (right[0], right[1], "y")):
-        assert (rule["encoding"][low]["field"], rule["encoding"][f"{low}2"]["field"]) == ("low", "high")
+        assert (rule["encoding"][low]["field"], rule["encoding"][f"{low}2"]["field"]) == (
+            "low",
+            "high",
+        )
         assert point["encoding"][low]["field"] == "mean"
     assert right[1]["encoding"]["x"]["field"] == "seconds"
     assert right[1]["encoding"]["x"]["scale"]["type"] == "log"
 
 
 def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
-    save_chart(leaderboard_chart(STANDINGS, score="accuracy", title="t", subtitle="s"), tmp_path / "a.svg")
+    save_chart(
+        leaderboard_chart(STANDINGS, score="accuracy", title="t", subtitle="s"), tmp_path / "a.svg"
+    )
     texts = [
         node.text
         for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter(
@@ -84,7 +89,10 @@ def test_one_model_alone_is_a_picture_too(tmp_path: Path) -> None:
 
 
 def test_many_models_and_long_names_fit() -> None:
-    many = [RankedModel(f"model {at} " + "x" * 100, 0.5, 0.4, 0.6, 1.0 + at) for at in range(MOST_MODELS)]
+    many = [
+        RankedModel(f"model {at} " + "x" * 100, 0.5, 0.4, 0.6, 1.0 + at)
+        for at in range(MOST_MODELS)
+    ]
     left, _ = panels(leaderboard_chart(many, score="accuracy"))
     assert len(left[0]["encoding"]["color"]["scale"]["range"]) == MOST_MODELS
     assert "x" * LONGEST_NAME not in left[0]["encoding"]["y"]["axis"]["labelExpr"]

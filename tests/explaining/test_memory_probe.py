@@ -29,10 +29,19 @@ SMALL = ProbeBudget(steps=300, width=24, rows=16, learning_rate=0.01, check_ever
 
 
 def probed(
-    task: str, reader: str, distance: int, budget: ProbeBudget = SMALL, seen: list[Progress] | None = None
+    task: str,
+    reader: str,
+    distance: int,
+    budget: ProbeBudget = SMALL,
+    seen: list[Progress] | None = None,
 ) -> ProbeResult:
     result = probe(
-        MEMORY_TASKS[task], reader, distance, budget, (seen if seen is not None else []).append, lambda: 0
+        MEMORY_TASKS[task],
+        reader,
+        distance,
+        budget,
+        (seen if seen is not None else []).append,
+        lambda: 0,
     )
     assert result is not None
     return result
@@ -58,7 +67,10 @@ def test_adding_and_copy_are_learned_where_they_are_short() -> None:
     assert adding.learned
     assert adding.metrics["mse"] < 0.01
     assert adding.metrics["within_0.04"] > 0.3
-    assert probed("copy", "attention", 0, dataclasses.replace(SMALL, steps=600)).metrics["accuracy"] > 0.9
+    assert (
+        probed("copy", "attention", 0, dataclasses.replace(SMALL, steps=600)).metrics["accuracy"]
+        > 0.9
+    )
 
 
 def test_nothing_is_learned_without_training() -> None:
@@ -70,7 +82,10 @@ def test_nothing_is_learned_without_training() -> None:
 def test_a_result_is_a_function_of_the_seed() -> None:
     budget = dataclasses.replace(SMALL, steps=20, shorter=0.5)
     seen: list[list[Progress]] = [[], [], []]
-    results = [probed("cloze", "lstm", 9, budget, seen[0]), probed("cloze", "lstm", 9, budget, seen[1])]
+    results = [
+        probed("cloze", "lstm", 9, budget, seen[0]),
+        probed("cloze", "lstm", 9, budget, seen[1]),
+    ]
     assert results[0].metrics == results[1].metrics
     assert [now.loss for now in seen[0]] == [now.loss for now in seen[1]]
     probed("cloze", "lstm", 9, dataclasses.replace(budget, seed=1), seen[2])
@@ -122,7 +137,14 @@ def test_progress_counts_updates_to_the_end_of_the_budget() -> None:
 def test_an_interrupted_probe_has_no_result() -> None:
     seen: list[Progress] = []
     assert (
-        probe(MEMORY_TASKS["recall"], "elman", 5, SMALL, seen.append, lambda: 2 if len(seen) == 3 else 0)
+        probe(
+            MEMORY_TASKS["recall"],
+            "elman",
+            5,
+            SMALL,
+            seen.append,
+            lambda: 2 if len(seen) == 3 else 0,
+        )
         is None
     )
     assert len(seen) == 3
@@ -138,7 +160,9 @@ def test_a_gradient_that_is_not_finite_ends_the_training_before_the_update() -> 
 def test_shorter_distances_come_as_often_as_asked() -> None:
     task = MEMORY_TASKS["cloze"]
     for share in (0.0, 0.3):
-        distances = [trained_distance(task, 50, ProbeBudget(shorter=share), step) for step in range(2000)]
+        distances = [
+            trained_distance(task, 50, ProbeBudget(shorter=share), step) for step in range(2000)
+        ]
         assert sum(distance < 50 for distance in distances) / 2000 == pytest.approx(share, abs=0.05)
         assert min(distances) == (task.shortest if share else 50)
         assert max(distances) == 50

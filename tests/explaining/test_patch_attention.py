@@ -14,9 +14,9 @@ from seqloom.explaining.patch_attention import patch_panels, rollout
 
 
 def test_rollout_is_its_definition() -> None:
-    weights = torch.rand(3, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(
-        -1
-    )
+    weights = torch.rand(
+        3, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).softmax(-1)
     first, second, third = (
         weights[at].mean(0) / 2 + torch.eye(5, dtype=torch.float64) / 2 for at in range(3)
     )
@@ -35,12 +35,15 @@ def test_who_looks_only_at_a_patch_sees_it_through_every_layer() -> None:
 @pytest.mark.parametrize(
     ("height", "width", "cells"), [(6, 4, (6, 4)), (224, 224, (56, 56)), (100, 30, (50, 30))]
 )
-def test_a_picture_is_drawn_as_cells(height: int, width: int, cells: tuple[int, int], tmp_path: Path) -> None:
+def test_a_picture_is_drawn_as_cells(
+    height: int, width: int, cells: tuple[int, int], tmp_path: Path
+) -> None:
     pytest.importorskip("altair")
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[0, 0] = (255, 16, 1)
     save_chart(
-        patch_panels(pixels, {f"head {at}": np.eye(3) for at in range(5)}, title="a"), tmp_path / "a.json"
+        patch_panels(pixels, {f"head {at}": np.eye(3) for at in range(5)}, title="a"),
+        tmp_path / "a.json",
     )
     drawn = json.loads((tmp_path / "a.json").read_text())
     assert [len(row["hconcat"]) for row in drawn["vconcat"]] == [4, 2]

@@ -34,7 +34,9 @@ def test_the_plugins_of_these_tests_pass() -> None:
         seqloom.load_plugin(plugin(name))
     check_cell(sys.modules["mgu"].MGU)
     config, model, _ = model_family("conv_lm")
-    check_decodable(model(config(vocabulary_size=VOCABULARY, embedding_width=4, width=6)), VOCABULARY)
+    check_decodable(
+        model(config(vocabulary_size=VOCABULARY, embedding_width=4, width=6)), VOCABULARY
+    )
     for name, sizes in (("recurrent_lm", {"embedding_width": 4, "width": 6}), ("seq2seq", SMALL)):
         config, model, _ = model_family(name)
         check_decodable(model(config(vocabulary_size=VOCABULARY, cell="mgu", **sizes)), VOCABULARY)
@@ -69,7 +71,9 @@ class WrongGRU(GRU):  # type: ignore[misc]
 
 
 def test_a_wrong_derivative_is_found() -> None:
-    with pytest.raises(AssertionError, match="WrongGRU breaks a law: the derivative is that of autograd"):
+    with pytest.raises(
+        AssertionError, match="WrongGRU breaks a law: the derivative is that of autograd"
+    ):
         check_cell(WrongGRU)
 
 
@@ -115,7 +119,9 @@ def test_an_encoder_that_reads_padding_is_found() -> None:
         check_encoder(PadReader())
     with pytest.raises(AssertionError, match="Linear must have `encode_batch`"):
         check_encoder(nn.Linear(1, 1))
-    check_encoder(Convolution(ConvolutionConfig(vocabulary_size=VOCABULARY, embedding_width=4, maps=3)))
+    check_encoder(
+        Convolution(ConvolutionConfig(vocabulary_size=VOCABULARY, embedding_width=4, maps=3))
+    )
 
 
 @final

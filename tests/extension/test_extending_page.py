@@ -24,7 +24,9 @@ def test_every_block_is_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [block for block in PYTHON if "/" in block[0]], ids=lambda value: value.split("\n")[0]
+    ("path", "text"),
+    [block for block in PYTHON if "/" in block[0]],
+    ids=lambda value: value.split("\n")[0],
 )
 def test_what_is_quoted_stands_in_the_file(path: str, text: str) -> None:
     file = (ROOT / path).read_text("utf-8")

@@ -22,7 +22,9 @@ SMALL = ["train.max_steps=6", "train.log_every=3", "train.batch_rows=8", "model.
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     path = tmp_path / "texts.txt"
-    path.write_text("".join(f"the {a} sees the {b}\n" for a in "abcdefghijklm" for b in "nopqrstuvwxyz"))
+    path.write_text(
+        "".join(f"the {a} sees the {b}\n" for a in "abcdefghijklm" for b in "nopqrstuvwxyz")
+    )
     return path
 
 
@@ -46,7 +48,12 @@ def test_a_family_from_a_plugin_is_trained_resumed_and_reopened(
     assert command(*words, "--output-dir", tmp_path / "whole", PLUGIN).code == 0
     stop = lambda progress: os.kill(os.getpid(), signal.SIGTERM) if progress.step == 3 else None  # noqa: E731
     stopped = seqloom.train(
-        "text-generation", [str(texts)], output_dir=folder, model="conv_lm", settings=SMALL, progress=stop
+        "text-generation",
+        [str(texts)],
+        output_dir=folder,
+        model="conv_lm",
+        settings=SMALL,
+        progress=stop,
     )
     assert (stopped.stopped, stopped.step) == ("SIGTERM", 3)
     forget_plugins(nothing_loaded)
@@ -60,11 +67,18 @@ def test_a_family_from_a_plugin_is_trained_resumed_and_reopened(
     refused = command(
         "train", "translation", texts, "--model=conv_lm", "--output-dir", tmp_path / "x", PLUGIN
     )
-    assert "the model of translation must be one of seq2seq, transformer, t5, but is 'conv_lm'" in refused.err
+    assert (
+        "the model of translation must be one of seq2seq, transformer, t5, but is 'conv_lm'"
+        in refused.err
+    )
 
 
 def test_an_encoder_from_a_plugin_reads_for_a_head(command: Command, tmp_path: Path) -> None:
-    data, folder, own = tmp_path / "labels.tsv", tmp_path / "run", f"--plugin={plugin('word_encoder')}"
+    data, folder, own = (
+        tmp_path / "labels.tsv",
+        tmp_path / "run",
+        f"--plugin={plugin('word_encoder')}",
+    )
     nothing_loaded = [dict(table) for table in TABLES]
     rows = "".join(f"{a} {b}\t{a}\n" for a in ("cat", "dog") for b in "abcdefghij")
     data.write_text(f"text\tlabel\n{rows}")

@@ -35,7 +35,9 @@ def test_a_plugin_that_was_imported_is_not_imported_again(monkeypatch: pytest.Mo
     seqloom.load_plugin(plugin("mgu"))
     seqloom.load_plugin(plugin("mgu"))
     plugins.require_plugins(["mgu", "somewhere.mgu"], "a folder")
-    with pytest.raises(UsageError, match=r"^a folder needs the plugin other; give it with --plugin"):
+    with pytest.raises(
+        UsageError, match=r"^a folder needs the plugin other; give it with --plugin"
+    ):
         plugins.require_plugins(["mgu", "other"], "a folder")
 
 
@@ -74,7 +76,9 @@ def test_every_kind_refuses_a_name_that_is_taken() -> None:
         seqloom.register_logits_processor("mine", lambda setting, tokenizer: forbid([]))
 
 
-def test_a_plugin_that_cannot_be_loaded_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
+def test_a_plugin_that_cannot_be_loaded_is_refused_in_one_line(
+    command: Command, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("1 / 0\n")
     for name, reason in (
@@ -103,7 +107,9 @@ def test_an_unknown_name_lists_those_of_plugins(command: Command, tmp_path: Path
     assert "mgu" not in command("models", "recurrent_lm").out
 
 
-def test_an_installed_plugin_is_loaded_when_a_name_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_plugin_is_loaded_when_a_name_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(Path(plugin("mgu")).parent))
     entry = EntryPoint("any", "mgu", plugins.ENTRY_POINTS)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
@@ -121,3 +127,21 @@ def test_help_imports_no_torch() -> None:
         "try: main(['train', '--help'])\nfinally: assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_an_objective_is_refused_for_a_model_without_gradients(tmp_path: Path) -> None:
+    seqloom.register_objective("unused", lambda default: default)
+    settings = ["train.objective=unused"]
+    with pytest.raises(UsageError, match=r"train\.objective changes nothing for ngram"):
+        seqloom.train(
+            "text-generation",
+            [__file__],
+            output_dir=tmp_path / "run",
+            model="ngram",
+            settings=settings,
+        )
+
+
+def test_train_refuses_keywords_that_it_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"train\(\) got an unexpected keyword argument 'beam'"):
+        seqloom.train(resume=tmp_path, beam=4)  # type: ignore[call-arg]

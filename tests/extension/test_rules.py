@@ -54,7 +54,9 @@ def test_an_objective_a_rule_and_a_metric_are_used_and_needed(
     assert command("predict", folder, pairs, rules, "--trace", trace, PLUGIN).code == 0
     assert "ruled to" in trace.read_text()
 
-    again = command("train", "--config", folder / "run.yaml", "--output-dir", tmp_path / "again", PLUGIN)
+    again = command(
+        "train", "--config", folder / "run.yaml", "--output-dir", tmp_path / "again", PLUGIN
+    )
     assert again.code == 0
     assert (tmp_path / "again/model.safetensors").read_bytes() == weights[1]
     forget_plugins(nothing_loaded)
@@ -69,20 +71,37 @@ def test_labels_are_measured_too(command: Command, tmp_path: Path) -> None:
     path.write_text(
         "text\tlabel\n" + "".join(f"{a} {b}\t{a}\n" for a in ("cat", "horse") for b in "abcdefghij")
     )
-    words = ["train", "text-classification", path, "--output-dir", tmp_path / "run", "--model=bag_of_words"]
+    words = [
+        "train",
+        "text-classification",
+        path,
+        "--output-dir",
+        tmp_path / "run",
+        "--model=bag_of_words",
+    ]
     sets = ["--set=train.max_steps=2", "--set=model.width=8", "--set=train.best=length_ratio"]
     assert command(*words, *sets, PLUGIN).code == 0
-    assert 50 < command("evaluate", tmp_path / "run", path, "--json", PLUGIN).json["length_ratio"] <= 100
+    assert (
+        50
+        < command("evaluate", tmp_path / "run", path, "--json", PLUGIN).json["length_ratio"]
+        <= 100
+    )
 
 
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
         ("train.objective=x", "train.objective must be 'confidence_penalty', but is 'x'"),
-        ("decode.processors=[x=1]", "decode.processors.0 must be 'avoid' or 'louder', but is 'x=1'"),
+        (
+            "decode.processors=[x=1]",
+            "decode.processors.0 must be 'avoid' or 'louder', but is 'x=1'",
+        ),
         ("train.best=x", "'chrf', 'exact_match' or 'length_ratio', but is 'x'"),
         ("train.best=5", "'chrf', 'exact_match' or 'length_ratio', but is '5'"),
-        ("train.best=f1", "train.best must be loss or bleu or chrf or exact_match or length_ratio for"),
+        (
+            "train.best=f1",
+            "train.best must be loss or bleu or chrf or exact_match or length_ratio for",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused(

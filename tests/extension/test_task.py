@@ -20,7 +20,9 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_task_from_a_plugin_goes_through_every_verb(command: Command, lines: Path, tmp_path: Path) -> None:
+def test_a_task_from_a_plugin_goes_through_every_verb(
+    command: Command, lines: Path, tmp_path: Path
+) -> None:
     folder, nothing_loaded = tmp_path / "run", [dict(table) for table in TABLES]
     checked = command("check", "text-reversal", lines, "--json", PLUGIN)
     assert checked.json["splits"]["train"] == {"lines": 64, "palindromes": 0}
@@ -36,9 +38,16 @@ def test_a_task_from_a_plugin_goes_through_every_verb(command: Command, lines: P
     refused = command("generate", folder, "--prompt", "a", PLUGIN)
     assert "a model of text-reversal cannot generate; use: seqloom predict" in refused.err
     forget_plugins(nothing_loaded)
-    for words in (("predict", folder, lines), ("evaluate", folder, lines), ("train", "--resume", folder)):
+    for words in (
+        ("predict", folder, lines),
+        ("evaluate", folder, lines),
+        ("train", "--resume", folder),
+    ):
         refused = command(*words)
         assert refused.code == 2
         assert "needs the plugin toy_task; give it with --plugin" in refused.err
     refused = command("train", "text-reversal", lines, "--output-dir", tmp_path / "other")
-    assert (refused.code, refused.err.startswith("seqloom: TASK must be one of translation, ")) == (2, True)
+    assert (refused.code, refused.err.startswith("seqloom: TASK must be one of translation, ")) == (
+        2,
+        True,
+    )

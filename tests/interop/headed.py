@@ -14,7 +14,10 @@ from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadCon
 from seqloom.protocols import EncodedBatch
 from seqloom.shapes import IGNORE
 
-NAMED: dict[str, Any] = {"id2label": {0: "z", 1: "a", 2: "m m"}, "label2id": {"z": 0, "a": 1, "m m": 2}}
+NAMED: dict[str, Any] = {
+    "id2label": {0: "z", 1: "a", 2: "m m"},
+    "label2id": {"z": 0, "a": 1, "m m": 2},
+}
 SEVERAL: dict[str, Any] = {**NAMED, "problem_type": "multi_label_classification"}
 NUMBER: dict[str, Any] = {"num_labels": 1}
 ROBERTA: dict[str, Any] = {**BERT, "type_vocab_size": 1}
@@ -48,7 +51,11 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "roberta-choice": (hf.RobertaForMultipleChoice, hf.RobertaConfig, ROBERTA),
     "electra-labels": (hf.ElectraForSequenceClassification, hf.ElectraConfig, {**ELECTRA, **NAMED}),
     "electra-tags": (hf.ElectraForTokenClassification, hf.ElectraConfig, {**ELECTRA, **NAMED}),
-    "electra-span": (hf.ElectraForQuestionAnswering, hf.ElectraConfig, {**ELECTRA, "embedding_size": 12}),
+    "electra-span": (
+        hf.ElectraForQuestionAnswering,
+        hf.ElectraConfig,
+        {**ELECTRA, "embedding_size": 12},
+    ),
     "electra-choice": (hf.ElectraForMultipleChoice, hf.ElectraConfig, ELECTRA),
     "gpt2-labels": (hf.GPT2ForSequenceClassification, hf.GPT2Config, {**PADDED, **NAMED}),
     "gpt2-several": (
@@ -57,7 +64,11 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {**PADDED, **SEVERAL, "tie_word_embeddings": False},
     ),
     "gpt1-labels": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig, {**PADDED, **NAMED}),
-    "gpt1-number": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig, {**PADDED, **NUMBER}),
+    "gpt1-number": (
+        hf.OpenAIGPTForSequenceClassification,
+        hf.OpenAIGPTConfig,
+        {**PADDED, **NUMBER},
+    ),
 }
 """name -> class, configuration, its fields."""
 KINDS = {
@@ -100,12 +111,16 @@ def asked(name: str) -> EncodedBatch:
     place = torch.arange(steps).expand(4, steps)
     mask = place < lengths
     tokens = torch.randint(5, 18, mask.shape).where(mask, -1)
-    segments = (tokens % 2) * mask if name.startswith(("bert", "electra")) else torch.zeros_like(tokens)
+    segments = (
+        (tokens % 2) * mask if name.startswith(("bert", "electra")) else torch.zeros_like(tokens)
+    )
     kind = kind_of(name)
     places = place.where(mask, -1) if kind in ("tagging", "span") else tokens.new_zeros(4, 0)
     owner = torch.tensor([0, 0, 1, 1]) if kind == "choice" else torch.arange(4)
     targets = torch.full((int(owner[-1]) + 1,), IGNORE)
-    return EncodedBatch(tokens, segments, tokens.new_zeros(*tokens.shape, 0), owner, places, targets)
+    return EncodedBatch(
+        tokens, segments, tokens.new_zeros(*tokens.shape, 0), owner, places, targets
+    )
 
 
 def ask_theirs(name: str, model: Any, batch: EncodedBatch) -> Tensor:
@@ -125,7 +140,9 @@ def ask_theirs(name: str, model: Any, batch: EncodedBatch) -> Tensor:
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
-    return ours.shape == theirs.shape and float((ours - theirs).abs().max()) <= tolerance * scale_of(theirs)
+    return ours.shape == theirs.shape and float(
+        (ours - theirs).abs().max()
+    ) <= tolerance * scale_of(theirs)
 
 
 def reader(

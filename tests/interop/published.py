@@ -26,7 +26,12 @@ SIZES: dict[str, Any] = {
     "num_attention_heads": 3,
     "intermediate_size": 7,
 }
-BERT: dict[str, Any] = {**SIZES, "vocab_size": 19, "max_position_embeddings": 13, "layer_norm_eps": 1e-5}
+BERT: dict[str, Any] = {
+    **SIZES,
+    "vocab_size": 19,
+    "max_position_embeddings": 13,
+    "layer_norm_eps": 1e-5,
+}
 T5: dict[str, Any] = {
     "d_model": 8,
     "d_kv": 3,
@@ -51,8 +56,18 @@ BART: dict[str, Any] = {
     "vocab_size": 19,
     "max_position_embeddings": 12,
 }
-MARIAN: dict[str, Any] = {**BART, "pad_token_id": 18, "eos_token_id": 0, "decoder_start_token_id": 18}
-VIT: dict[str, Any] = {**SIZES, "image_size": 8, "patch_size": 2, "id2label": {0: "cat", 1: "dog", 2: "a b"}}
+MARIAN: dict[str, Any] = {
+    **BART,
+    "pad_token_id": 18,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 18,
+}
+VIT: dict[str, Any] = {
+    **SIZES,
+    "image_size": 8,
+    "patch_size": 2,
+    "id2label": {0: "cat", 1: "dog", 2: "a b"},
+}
 
 CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config, GPT),
@@ -119,7 +134,12 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "t5-near": (
         hf.T5ForConditionalGeneration,
         hf.T5Config,
-        {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6, "num_heads": 5},
+        {
+            **T5,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": 6,
+            "num_heads": 5,
+        },
     ),
     "bart": (hf.BartForConditionalGeneration, hf.BartConfig, BART),
     "bart-untied": (
@@ -138,7 +158,11 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {**MARIAN, "activation_function": "swish", "scale_embedding": True},
     ),
     "marian-odd": (hf.MarianMTModel, hf.MarianConfig, {**MARIAN, "d_model": 6}),
-    "marian-two": (hf.MarianMTModel, hf.MarianConfig, {**MARIAN, "share_encoder_decoder_embeddings": False}),
+    "marian-two": (
+        hf.MarianMTModel,
+        hf.MarianConfig,
+        {**MARIAN, "share_encoder_decoder_embeddings": False},
+    ),
     "marian-untied": (hf.MarianMTModel, hf.MarianConfig, {**MARIAN, "tie_word_embeddings": False}),
     "vit": (hf.ViTForImageClassification, hf.ViTConfig, VIT),
     "vit-unbiased": (
@@ -201,7 +225,9 @@ class Asked:
             place = torch.arange(steps)
             reach = torch.tensor(lengths)[:, None]
             full = torch.ones(3, steps, dtype=torch.bool)
-            masks.append({"none": full, "right": place < reach, "left": place >= steps - reach}[padding])
+            masks.append(
+                {"none": full, "right": place < reach, "left": place >= steps - reach}[padding]
+            )
         ids = [torch.randint(5, 18, mask.shape).where(mask, pad) for mask in masks]
         return cls(ids[0], masks[0], ids[1], masks[1])
 
@@ -223,14 +249,23 @@ def ask_theirs(name: str, model: Any, asked: Asked) -> tuple[Tensor, list[Tensor
     keep = {"output_hidden_states": True}
     if name.startswith("gpt"):
         out = model(
-            input_ids=asked.ids, attention_mask=asked.mask.long(), position_ids=places(asked.mask), **keep
+            input_ids=asked.ids,
+            attention_mask=asked.mask.long(),
+            position_ids=places(asked.mask),
+            **keep,
         )
     elif name.startswith(("bert", "roberta", "electra")):
         at = places(asked.mask)
         if name.startswith("roberta"):
-            at = torch.where(asked.mask, at + 1 + model.config.pad_token_id, model.config.pad_token_id)
-        more = {} if name.startswith("roberta") else {"token_type_ids": (asked.ids % 2) * asked.mask}
-        out = model(input_ids=asked.ids, attention_mask=asked.mask.long(), position_ids=at, **more, **keep)
+            at = torch.where(
+                asked.mask, at + 1 + model.config.pad_token_id, model.config.pad_token_id
+            )
+        more = (
+            {} if name.startswith("roberta") else {"token_type_ids": (asked.ids % 2) * asked.mask}
+        )
+        out = model(
+            input_ids=asked.ids, attention_mask=asked.mask.long(), position_ids=at, **more, **keep
+        )
     else:
         if not name.startswith("t5"):
             _stand(model.model.encoder.embed_positions, places(asked.mask))
@@ -242,7 +277,11 @@ def ask_theirs(name: str, model: Any, asked: Asked) -> tuple[Tensor, list[Tensor
             decoder_attention_mask=asked.target_mask.long(),
             **keep,
         )
-        return out.logits, list(out.encoder_hidden_states[1:-1]), list(out.decoder_hidden_states[1:-1])
+        return (
+            out.logits,
+            list(out.encoder_hidden_states[1:-1]),
+            list(out.decoder_hidden_states[1:-1]),
+        )
     result = out.get("logits", out.get("prediction_logits", out.get("last_hidden_state")))
     return result, list(out.hidden_states[1:-1]), []
 
@@ -270,7 +309,9 @@ def exact_sinusoids(model: Any) -> None:
         angles = torch.arange(count, dtype=torch.float64)[:, None] * 10000.0 ** (
             -torch.arange(0, width, 2, dtype=torch.float64) / width
         )
-        stack.embed_positions.weight.data = torch.cat([angles.sin(), angles.cos()[:, : width // 2]], dim=1)
+        stack.embed_positions.weight.data = torch.cat(
+            [angles.sin(), angles.cos()[:, : width // 2]], dim=1
+        )
 
 
 def watched(stack: nn.Module, seen: list[Tensor]) -> list[Any]:

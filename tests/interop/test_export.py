@@ -45,7 +45,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5, v1.1": (
         "t5",
         "translation",
-        LAYERS | {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False},
+        LAYERS
+        | {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False},
     ),
     "bert": ("bert", "fill-mask", {"layers": 2, "context": 32}),
     "electra": ("bert", "replaced-token", {"layers": 2, "context": 32, "head": "replaced-token"}),

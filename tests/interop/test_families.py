@@ -32,7 +32,9 @@ PADDINGS = ("none", "left", "right")
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
-    return ours.shape == theirs.shape and float((ours - theirs).abs().max()) <= tolerance * scale_of(theirs)
+    return ours.shape == theirs.shape and float(
+        (ours - theirs).abs().max()
+    ) <= tolerance * scale_of(theirs)
 
 
 def dead(name: str) -> set[str]:
@@ -72,7 +74,9 @@ def test_logits_and_hidden_states_are_theirs(name: str, padding: str, tmp_path: 
         assert len(read) == len(reads) > 0
         assert len(written) == len(writes)
         for ours, hidden in zip(read, reads, strict=True):
-            assert close(ours if ours.dim() == 2 else ours[asked.mask], hidden[asked.mask], tolerance)
+            assert close(
+                ours if ours.dim() == 2 else ours[asked.mask], hidden[asked.mask], tolerance
+            )
         for ours, hidden in zip(written, writes, strict=True):
             assert close(ours[asked.target_mask], hidden[asked.target_mask], tolerance)
 
@@ -91,7 +95,9 @@ def test_gradients_are_theirs(name: str, tmp_path: Path) -> None:
     for result in (expected, ours):
         torch.autograd.backward((result[mask] * weights).sum())
     gradients = {
-        key: parameter.grad for key, parameter in theirs.named_parameters() if parameter.grad is not None
+        key: parameter.grad
+        for key, parameter in theirs.named_parameters()
+        if parameter.grad is not None
     }
     prefix, compared = family.names.prefix, 0
     for key, parameter in unique_tensors(found.model).items():
@@ -127,7 +133,9 @@ def test_out_and_back_every_tensor_is_the_same_to_the_bit(name: str, tmp_path: P
     target = target_of(found.model_type, found.config, found.task, found.content)
     assert target.architecture == type(theirs).__name__
     write_checkpoint(tmp_path / "ours", found.model, found.config, target, origin=found.content)
-    before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours"))
+    before, after = (
+        load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours")
+    )
     assert before.keys() - dead(name) == after.keys() - dead(name)
     for key in before.keys() - dead(name):
         assert torch.equal(before[key], after[key]), key
@@ -146,7 +154,9 @@ def test_out_and_back_every_tensor_is_the_same_to_the_bit(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_without_its_origin_a_model_is_written_as_one_that_opens_alike(name: str, tmp_path: Path) -> None:
+def test_without_its_origin_a_model_is_written_as_one_that_opens_alike(
+    name: str, tmp_path: Path
+) -> None:
     theirs = saved(name, tmp_path / "theirs")
     found = read_checkpoint(tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
@@ -159,7 +169,9 @@ def test_without_its_origin_a_model_is_written_as_one_that_opens_alike(name: str
     assert all(torch.equal(one[key], two[key]) for key in one)
     if not name.endswith("bare"):
         kind = getattr(hf, target.architecture)
-        assert not kind.from_pretrained(tmp_path / "ours", output_loading_info=True)[1]["unexpected_keys"]
+        assert not kind.from_pretrained(tmp_path / "ours", output_loading_info=True)[1][
+            "unexpected_keys"
+        ]
     assert theirs.config.model_type in (target.hub_type, "roberta", "electra", "bert")
 
 
@@ -173,5 +185,9 @@ def test_every_field_of_a_configuration_has_its_place(hub_type: str) -> None:
     family = FAMILIES[hub_type]
     config_class = model_family(family.model_type)[0]
     options = family.options
-    placed = {one.ours for one in options.table if one.ours} | options.fixed.keys() | options.defaults.keys()
+    placed = (
+        {one.ours for one in options.table if one.ours}
+        | options.fixed.keys()
+        | options.defaults.keys()
+    )
     assert placed == {one.name for one in fields(config_class)}

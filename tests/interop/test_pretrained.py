@@ -54,13 +54,20 @@ def saved(name: str, folder: Path) -> Any:
             nn.init.normal_(parameter, std=0.4)
         model.save_pretrained(folder)
     else:
-        model = headed.saved(name, folder) if name in headed.CHECKPOINTS else published.saved(name, folder)
+        model = (
+            headed.saved(name, folder)
+            if name in headed.CHECKPOINTS
+            else published.saved(name, folder)
+        )
     tokenizer_in(folder)
     return model
 
 
 def new_reader(
-    started: Pretrained, kind: str = "tagging", labels: tuple[str, ...] = ("z", "a", "m m"), **head: Any
+    started: Pretrained,
+    kind: str = "tagging",
+    labels: tuple[str, ...] = ("z", "a", "m m"),
+    **head: Any,
 ) -> EncoderWithHead:
     """A new reader on what was started, as a training makes one."""
     encoder = {"model_type": started.encoder_type, **started.encoder_fields}
@@ -83,14 +90,25 @@ def states_of_theirs(name: str, model: Any) -> Tensor:
     body = model.encoder if name.startswith("t5") else model.base_model
     pad = 1 if (pad := model.config.pad_token_id) is None else pad
     more = {"token_type_ids": batch.segments} if name.startswith(("bert", "electra")) else {}
-    states: Tensor = body(input_ids=batch.tokens.where(mask, pad), attention_mask=mask.long(), **more)[0]
+    states: Tensor = body(
+        input_ids=batch.tokens.where(mask, pad), attention_mask=mask.long(), **more
+    )[0]
     return states
 
 
 ENCODERS = (
     *("bert", "bert-mlm", "bert-mlm-untied", "bert-pre", "bert-tags", "bert-choice"),
     *("roberta-mlm", "electra-generator", "electra-discriminator", "electra-span"),
-    *("gpt2", "gpt2-untied", "gpt1", "gpt2-several", "t5", "t5-v1.1", "t5-v1.1-untied", "t5-encoder"),
+    *(
+        "gpt2",
+        "gpt2-untied",
+        "gpt1",
+        "gpt2-several",
+        "t5",
+        "t5-v1.1",
+        "t5-v1.1-untied",
+        "t5-encoder",
+    ),
 )
 
 
@@ -109,7 +127,9 @@ def test_the_encoder_of_any_checkpoint_reads_as_theirs(name: str, tmp_path: Path
     assert started.origin is not None
     assert started.vocabulary_size == 19
     trained = {
-        name.removeprefix("encoder.") for name, _ in made.named_parameters() if name.startswith("encoder.")
+        name.removeprefix("encoder.")
+        for name, _ in made.named_parameters()
+        if name.startswith("encoder.")
     }
     assert trained == started.encoder_tensors.keys()  # nothing without a use, nothing at random
 
@@ -128,11 +148,18 @@ def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -
         ]
         assert torch.equal(made.head.hidden.weight, theirs.bert.pooler.dense.weight)  # type: ignore[union-attr]
         assert torch.equal(made.head.hidden.bias, theirs.bert.pooler.dense.bias)  # type: ignore[union-attr]
-    for head in ({"activation": "relu"}, {"pooling": "mean"}, {"hidden_width": 5}, {"hidden_width": 0}):
+    for head in (
+        {"activation": "relu"},
+        {"pooling": "mean"},
+        {"hidden_width": 5},
+        {"hidden_width": 0},
+    ):
         made = new_reader(started, "classification", **head)
         fresh = new_reader(started, "classification", **head)
         said = load_pretrained(made, started)
-        assert said[1] == "not used, as the new head is another: head.hidden.weight, head.hidden.bias"
+        assert (
+            said[1] == "not used, as the new head is another: head.hidden.weight, head.hidden.bias"
+        )
         assert "head.output.weight" in said[0]
         for name, parameter in made.head.named_parameters():
             assert torch.equal(parameter, dict(fresh.head.named_parameters())[name])
@@ -164,7 +191,11 @@ def test_a_head_is_taken_where_what_it_answers_is_the_same(name: str, tmp_path: 
 
 
 def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
-    for name, activation in (("electra-discriminator", "gelu"), ("roberta-mlm", "tanh"), ("bert", "tanh")):
+    for name, activation in (
+        ("electra-discriminator", "gelu"),
+        ("roberta-mlm", "tanh"),
+        ("bert", "tanh"),
+    ):
         saved(name, tmp_path / name)
         heads = pretrained_encoder(tmp_path / name).heads
         assert heads["classification"] == {
@@ -221,13 +252,19 @@ def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
             {key: tensor.contiguous() for key, tensor in made.state_dict().items()},
             tmp_path / "model.safetensors",
         )
-        content = {"model_type": "encoder_with_head", "task": "text-classification", **to_plain(made.config)}
+        content = {
+            "model_type": "encoder_with_head",
+            "task": "text-classification",
+            **to_plain(made.config),
+        }
         started = pretrained_of_run(content, tmp_path / "model.safetensors")
         same = new_reader(started, "classification", ("z", "a", "b"))
         assert load_pretrained(same, started) == []
         batch = asked("bert")
         assert torch.equal(same(batch), made(batch))
-        other = new_reader(started, "classification", ("a", "b", "z"))  # another order is another head
+        other = new_reader(
+            started, "classification", ("a", "b", "z")
+        )  # another order is another head
         assert load_pretrained(other, started)[0].startswith("new, and to be trained: head.")
         assert torch.equal(other.read(batch), made.read(batch))
 
@@ -242,9 +279,17 @@ def test_a_model_of_ours_begins_a_reader_without_its_heads(tmp_path: Path) -> No
         config = config_class(**fields)
         model = model_class(config).eval()
         state = model.state_dict(keep_vars=True)
-        once = {id(tensor): (key, tensor.detach().contiguous()) for key, tensor in reversed(state.items())}
+        once = {
+            id(tensor): (key, tensor.detach().contiguous())
+            for key, tensor in reversed(state.items())
+        }
         save_file(dict(once.values()), tmp_path / "model.safetensors")
-        content = {"model_type": model_type, "task": "x", "seqloom_version": "0", **to_plain(config)}
+        content = {
+            "model_type": model_type,
+            "task": "x",
+            "seqloom_version": "0",
+            **to_plain(config),
+        }
         started = pretrained_of_run(content, tmp_path / "model.safetensors")
         made = new_reader(started)
         load_pretrained(made, started)
@@ -275,12 +320,15 @@ def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
     saved("roberta-mlm", tmp_path / "two")
     one, two = pretrained_encoder(tmp_path / "one"), pretrained_encoder(tmp_path / "two")
     with pytest.raises(
-        UsageError, match="the encoder must have the sizes of what it begins with, but differs in encoder"
+        UsageError,
+        match="the encoder must have the sizes of what it begins with, but differs in encoder",
     ):
         load_pretrained(new_reader(one), two)
     theirs = published.random_model("bert")
     with torch.no_grad():
         theirs.pooler.dense.bias[0] = float("nan")
     theirs.save_pretrained(tmp_path / "one")
-    with pytest.raises(FolderError, match=r"weights must be finite, but those of pooler.bias are not"):
+    with pytest.raises(
+        FolderError, match=r"weights must be finite, but those of pooler.bias are not"
+    ):
         pretrained_encoder(tmp_path / "one")

@@ -1,4 +1,5 @@
-"""Encoders of `transformers` with a head on them, random and in odd shapes: the same scores here, and back."""
+"""Encoders of `transformers` with a head on them, random and in odd shapes: the same scores here, and
+back."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.interop.headed import CHECKPOINTS, TASKS, ask_theirs, asked, close, kind_of, reader, saved
+from tests.interop.headed import (
+    CHECKPOINTS,
+    TASKS,
+    ask_theirs,
+    asked,
+    close,
+    kind_of,
+    reader,
+    saved,
+)
 from torch import nn
 
 from seqloom.errors import FolderError, UsageError
@@ -45,12 +55,16 @@ def test_out_and_back_every_tensor_is_the_same_to_the_bit(name: str, tmp_path: P
     target = target_of(found.model_type, found.config, found.task, found.content)
     assert target.architecture == type(theirs).__name__
     write_checkpoint(tmp_path / "ours", found.model, found.config, target, origin=found.content)
-    before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours"))
+    before, after = (
+        load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours")
+    )
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
     again, told = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(told[key] for key in ("unexpected_keys", "missing_keys", "mismatched_keys"))
-    assert close(ask_theirs(name, again.eval(), asked(name)), ask_theirs(name, theirs, asked(name)), 1e-6)
+    assert close(
+        ask_theirs(name, again.eval(), asked(name)), ask_theirs(name, theirs, asked(name)), 1e-6
+    )
     if found.config.labels:
         assert again.config.id2label == theirs.config.id2label
         assert list(again.config.label2id.items()) == list(theirs.config.label2id.items())
@@ -65,7 +79,9 @@ def test_out_and_back_every_tensor_is_the_same_to_the_bit(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_without_its_origin_a_reader_is_written_as_one_that_opens_alike(name: str, tmp_path: Path) -> None:
+def test_without_its_origin_a_reader_is_written_as_one_that_opens_alike(
+    name: str, tmp_path: Path
+) -> None:
     saved(name, tmp_path / "theirs")
     found = read_checkpoint(tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
@@ -106,7 +122,11 @@ def test_without_its_origin_a_reader_is_written_as_one_that_opens_alike(name: st
             {"problem_type": "ranking"},
             "problem_type must be one of single_label_classification",
         ),
-        ("bert-labels", {"problem_type": ["x"]}, "problem_type must be one of single_label_classification"),
+        (
+            "bert-labels",
+            {"problem_type": ["x"]},
+            "problem_type must be one of single_label_classification",
+        ),
         (
             "bert-labels",
             {"problem_type": "regression"},
@@ -211,7 +231,8 @@ def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
     assert "score.weight" in their_tensors(made, target)
     nn.init.ones_(made.head.output.bias)
     with pytest.raises(
-        UsageError, match=r"a GPT2ForSequenceClassification has no head.output.bias, but this model has one"
+        UsageError,
+        match=r"a GPT2ForSequenceClassification has no head.output.bias, but this model has one",
     ):
         their_tensors(made, target)
 

@@ -41,7 +41,8 @@ def rewrite(folder: Path, **tensors: Tensor | None) -> None:
     known = load_file(folder / WEIGHTS)
     changed = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
     save_file(
-        {name: tensor for name, tensor in (known | changed).items() if tensor is not None}, folder / WEIGHTS
+        {name: tensor for name, tensor in (known | changed).items() if tensor is not None},
+        folder / WEIGHTS,
     )
 
 
@@ -102,9 +103,21 @@ def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], 
     ("name", "values", "said"),
     [
         ("t5", {"feed_forward_proj": ["relu"]}, "t5's feed_forward_proj=['relu']"),
-        ("t5", {"num_decoder_layers": 2**40}, "num_decoder_layers must be at most the number of tensors"),
-        ("roberta", {"pad_token_id": "a"}, "roberta's pad_token_id must be a number from 0 on, but is a"),
-        ("roberta", {"pad_token_id": [1]}, "roberta's pad_token_id must be a number from 0 on, but is [1]"),
+        (
+            "t5",
+            {"num_decoder_layers": 2**40},
+            "num_decoder_layers must be at most the number of tensors",
+        ),
+        (
+            "roberta",
+            {"pad_token_id": "a"},
+            "roberta's pad_token_id must be a number from 0 on, but is a",
+        ),
+        (
+            "roberta",
+            {"pad_token_id": [1]},
+            "roberta's pad_token_id must be a number from 0 on, but is [1]",
+        ),
         (
             "roberta",
             {"max_position_embeddings": "13"},
@@ -115,10 +128,22 @@ def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], 
             {"id2label": {"a": "x"}},
             "vit's id2label must name each number from 0 on, but is {'a': 'x'}",
         ),
-        ("vit", {"id2label": ["x"]}, "vit's id2label must name each number from 0 on, but is ['x']"),
+        (
+            "vit",
+            {"id2label": ["x"]},
+            "vit's id2label must name each number from 0 on, but is ['x']",
+        ),
         ("vit", {"id2label": None, "num_labels": 10**12}, "vit's num_labels must be from 1 to"),
-        ("vit", {"architectures": ["ViTModel"]}, "must be one of ViTForImageClassification, but is ViTModel"),
-        ("marian", {"decoder_layers": 2**40}, "decoder_layers must be at most the number of tensors"),
+        (
+            "vit",
+            {"architectures": ["ViTModel"]},
+            "must be one of ViTForImageClassification, but is ViTModel",
+        ),
+        (
+            "marian",
+            {"decoder_layers": 2**40},
+            "decoder_layers must be at most the number of tensors",
+        ),
     ],
 )
 def test_a_value_that_is_none(tmp_path: Path, name: str, values: dict[str, Any], said: str) -> None:
@@ -133,7 +158,9 @@ def test_a_tensor_too_few_too_many_or_of_another_shape_is_named(folder: Path) ->
     rewrite(folder, transformer__wpe__weight=torch.zeros(10, 12))
     assert "transformer.wpe.weight must have shape (11, 12), but has (10, 12)" in refusal(folder)
     rewrite(
-        folder, transformer__wpe__weight=torch.zeros(11, 12), transformer__h__0__ln_3__weight=torch.zeros(2)
+        folder,
+        transformer__wpe__weight=torch.zeros(11, 12),
+        transformer__h__0__ln_3__weight=torch.zeros(2),
     )
     assert "have none: transformer.h.0.ln_3.weight" in refusal(folder)
 
@@ -152,7 +179,9 @@ def test_buffers_that_carry_nothing_and_true_copies_are_taken_in_silence(folder:
     assert found.config.tie_output
 
 
-def test_an_output_that_is_not_what_it_is_said_to_be_tied_with_is_kept_and_said(folder: Path) -> None:
+def test_an_output_that_is_not_what_it_is_said_to_be_tied_with_is_kept_and_said(
+    folder: Path,
+) -> None:
     rewrite(folder, lm_head__weight=torch.ones(19, 12))
     found = read_checkpoint(folder)
     assert not found.config.tie_output
@@ -163,11 +192,15 @@ def test_copies_and_sinusoids_that_are_none_are_refused(tmp_path: Path) -> None:
     saved("marian", tmp_path)
     known = load_file(tmp_path / WEIGHTS)
     rewrite(tmp_path, model__encoder__embed_tokens__weight=known["model.shared.weight"] + 1)
-    assert "model.encoder.embed_tokens.weight must be the same as model.shared.weight" in refusal(tmp_path)
+    assert "model.encoder.embed_tokens.weight must be the same as model.shared.weight" in refusal(
+        tmp_path
+    )
     angles = torch.arange(12)[:, None] * 10000.0 ** (-torch.arange(0, 12, 2) / 12)
     table = torch.cat([angles.sin(), angles.cos()], dim=1)
     rewrite(
-        tmp_path, model__encoder__embed_tokens__weight=None, model__encoder__embed_positions__weight=table
+        tmp_path,
+        model__encoder__embed_tokens__weight=None,
+        model__encoder__embed_positions__weight=table,
     )
     assert read_checkpoint(tmp_path).notes == []
     rewrite(tmp_path, model__encoder__embed_positions__weight=table.flip(0))
@@ -213,7 +246,9 @@ def test_names_of_old_files_are_understood(tmp_path: Path) -> None:
     saved("bert-mlm", tmp_path)
     known = load_file(tmp_path / WEIGHTS)
     old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t
         for name, t in known.items()
     }
     before = read_checkpoint(tmp_path).model.state_dict()
@@ -222,7 +257,9 @@ def test_names_of_old_files_are_understood(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "model.pt"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "model.pt"]
+)
 def test_pickles_are_not_opened(folder: Path, name: str) -> None:
     (folder / WEIGHTS).rename(folder / name)
     message = refusal(folder)
@@ -250,9 +287,9 @@ def test_sixteen_bits_become_thirty_two_unless_asked_and_it_is_said(folder: Path
     found = read_checkpoint(folder)
     assert found.notes == ["weights in bfloat16 were made float32"]
     assert {parameter.dtype for parameter in found.model.parameters()} == {torch.float32}
-    assert {parameter.dtype for parameter in read_checkpoint(folder, torch.bfloat16).model.parameters()} == {
-        torch.bfloat16
-    }
+    assert {
+        parameter.dtype for parameter in read_checkpoint(folder, torch.bfloat16).model.parameters()
+    } == {torch.bfloat16}
 
 
 def test_shards_are_one_whole_and_stay_in_the_folder(tmp_path: Path) -> None:
@@ -267,7 +304,10 @@ def test_shards_are_one_whole_and_stay_in_the_folder(tmp_path: Path) -> None:
     (index.parent / shard).rename(tmp_path / "elsewhere.safetensors")
     assert f"{shard} is missing" in refusal(index.parent)
     for outside in ("../elsewhere.safetensors", str(tmp_path / "elsewhere.safetensors"), "..", ""):
-        moved = {key: outside if value == shard else value for key, value in content["weight_map"].items()}
+        moved = {
+            key: outside if value == shard else value
+            for key, value in content["weight_map"].items()
+        }
         index.write_text(json.dumps({"weight_map": moved}))
         assert "a shard must be a file in the folder itself" in refusal(index.parent)
     broken: Any
@@ -289,7 +329,13 @@ def test_shards_that_are_written_are_read_again(tmp_path: Path, limit: int) -> N
 
 
 def test_what_the_hub_has_no_name_for_is_refused_by_the_option() -> None:
-    small: dict[str, Any] = {"vocabulary_size": 9, "width": 4, "layers": 1, "heads": 1, "context": 5}
+    small: dict[str, Any] = {
+        "vocabulary_size": 9,
+        "width": 4,
+        "layers": 1,
+        "heads": 1,
+        "context": 5,
+    }
     options: dict[str, Any]
     for options, said in (
         ({"positions": "rotary"}, "model.positions=learned, but this model has rotary"),
@@ -299,17 +345,22 @@ def test_what_the_hub_has_no_name_for_is_refused_by_the_option() -> None:
         with pytest.raises(UsageError, match=said):
             target_of("gpt", GPTConfig(**small, **options), "text-generation")
     assert (
-        target_of("gpt", GPT(GPTConfig(**small)).config, "text-generation").architecture == "GPT2LMHeadModel"
+        target_of("gpt", GPT(GPTConfig(**small)).config, "text-generation").architecture
+        == "GPT2LMHeadModel"
     )
     assert (
-        target_of("gpt", GPTConfig(**small, norm="after", activation="gelu-tanh"), "text-generation").hub_type
+        target_of(
+            "gpt", GPTConfig(**small, norm="after", activation="gelu-tanh"), "text-generation"
+        ).hub_type
         == "openai-gpt"
     )
     with pytest.raises(UsageError, match="but this is a recurrent_lm"):
         target_of("recurrent_lm", RecurrentLMConfig(vocabulary_size=9), "text-generation")
 
 
-def test_what_is_a_directory_of_the_hub_is_known_by_its_configuration(folder: Path, tmp_path: Path) -> None:
+def test_what_is_a_directory_of_the_hub_is_known_by_its_configuration(
+    folder: Path, tmp_path: Path
+) -> None:
     assert is_hub_folder(folder)
     assert not is_hub_folder(tmp_path)
     change(folder, seqloom_version="1")

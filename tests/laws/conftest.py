@@ -40,7 +40,9 @@ TINY: dict[str, Any] = {
     "attention_width": 5,
     "readout_width": 4,
 }
-MAPPED: dict[str, Any] = TINY | {"width": 5}  # widths differ, so the bridge is a map and not the identity
+MAPPED: dict[str, Any] = TINY | {
+    "width": 5
+}  # widths differ, so the bridge is a map and not the identity
 PLAIN: dict[str, Any] = MAPPED | {"attention": "none", "bidirectional": False}
 
 
@@ -60,12 +62,14 @@ def shrunk(size: dict[str, Any]) -> dict[str, Any]:
 SEQ2SEQ: dict[str, dict[str, Any]] = {
     **{f"{cell}, attention": MAPPED | {"cell": cell} for cell in CELLS},
     **{
-        f"{cell}, 2 layers, one vector": PLAIN | {"cell": cell, "encoder_layers": 2, "decoder_layers": 2}
+        f"{cell}, 2 layers, one vector": PLAIN
+        | {"cell": cell, "encoder_layers": 2, "decoder_layers": 2}
         for cell in CELLS
     },
     **{
         f"{attention} from {query}": (
-            TINY | {"attention": attention, "attend_from": query, "decoder_layers": 2, "cell": "lstm"}
+            TINY
+            | {"attention": attention, "attend_from": query, "decoder_layers": 2, "cell": "lstm"}
         )
         for attention in ("additive", "dot", "bilinear")
         for query in ("previous", "current")
@@ -75,7 +79,8 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
         for context in ("initial", "every_step", "both")
     },
     **{
-        f"{name}, {attention}": options | {"attention": attention, "encoder_layers": 2, "decoder_layers": 3}
+        f"{name}, {attention}": options
+        | {"attention": attention, "encoder_layers": 2, "decoder_layers": 3}
         for name, options in {
             "projected lstm": MAPPED | {"cell": "lstm", "projection": 4},
             "layer normalisation": (
@@ -85,7 +90,8 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
                 MAPPED | {"cell": "mut1", "normalisation": "layer", "connection": "highway"}
             ),
             "batch normalisation": (
-                MAPPED | {"normalisation": "batch", "state_dropout": 0.2, "variational_dropout": True}
+                MAPPED
+                | {"normalisation": "batch", "state_dropout": 0.2, "variational_dropout": True}
             ),
         }.items()
         for attention in ("additive", "none")
@@ -115,7 +121,9 @@ def language_model(model: nn.Module) -> Subject:
 
 
 def recurrent_lm(options: dict[str, Any]) -> Subject:
-    return language_model(RecurrentLM(RecurrentLMConfig(vocabulary_size=VOCABULARY, **SMALL_LM | options)))
+    return language_model(
+        RecurrentLM(RecurrentLMConfig(vocabulary_size=VOCABULARY, **SMALL_LM | options))
+    )
 
 
 def gpt(options: dict[str, Any]) -> Subject:
@@ -141,16 +149,21 @@ def with_encoder(model: Any) -> Subject:
 def ngram(order: int, prune: tuple[int, ...] = ()) -> Subject:
     """Counted in a random text in which some words often follow others."""
     chance = np.random.default_rng(0)
-    ids = np.array([EOS, 3, 4, 5, 6])[np.minimum(chance.integers(0, 5, 400), chance.integers(0, 5, 400))]
+    ids = np.array([EOS, 3, 4, 5, 6])[
+        np.minimum(chance.integers(0, 5, 400), chance.integers(0, 5, 400))
+    ]
     config = NgramConfig(vocabulary_size=VOCABULARY, order=order, prune=prune, first_word_id=3)
-    return Subject(Ngram.fit(config, np.append(ids, EOS)).double().eval(), lambda inputs: None, 1e-6)
+    return Subject(
+        Ngram.fit(config, np.append(ids, EOS)).double().eval(), lambda inputs: None, 1e-6
+    )
 
 
 def ensemble() -> Subject:
     members = [recurrent_lm({}).model, gpt({}).model, ngram(3).model]
     kinds = ("recurrent_lm", "gpt", "ngram")
     configs = tuple(
-        {"model_type": kind, **to_plain(member.config)} for kind, member in zip(kinds, members, strict=True)
+        {"model_type": kind, **to_plain(member.config)}
+        for kind, member in zip(kinds, members, strict=True)
     )
     model = Ensemble(EnsembleConfig(vocabulary_size=VOCABULARY, members=configs)).double().eval()
     for mine, member in zip(model.members, members, strict=True):
@@ -161,7 +174,12 @@ def ensemble() -> Subject:
 
 SMALL_LM: dict[str, Any] = {"embedding_width": 4, "width": 5, "layers": 2, "tie_output": False}
 SMALL_GPT: dict[str, Any] = {"context": 32, "width": 8, "layers": 2, "heads": 2}
-SMALL_TRANSFORMER: dict[str, Any] = {"width": 8, "encoder_layers": 2, "decoder_layers": 3, "heads": 2}
+SMALL_TRANSFORMER: dict[str, Any] = {
+    "width": 8,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "heads": 2,
+}
 TRANSFORMERS: dict[str, Callable[[], Subject]] = {
     "transformer": partial(transformer, {}),
     "transformer, norm after": partial(
@@ -207,7 +225,13 @@ NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     ),
     "awd language model": partial(
         recurrent_lm,
-        {"layers": 3, "last_width": 4, "weight_dropout": 0.5, "embedding_dropout": 0.1, "tie_output": True},
+        {
+            "layers": 3,
+            "last_width": 4,
+            "weight_dropout": 0.5,
+            "embedding_dropout": 0.1,
+            "tie_output": True,
+        },
     ),
     **{
         f"{kind} language model": partial(recurrent_lm, {"output": kind})
@@ -229,7 +253,9 @@ LANGUAGE_MODELS: dict[str, Callable[[], Subject]] = NEURAL_LMS | {
     "ensemble": ensemble,
 }
 NEURAL: dict[str, Callable[[], Subject]] = (
-    {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()} | TRANSFORMERS | NEURAL_LMS
+    {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()}
+    | TRANSFORMERS
+    | NEURAL_LMS
 )
 SUBJECTS = NEURAL | LANGUAGE_MODELS
 

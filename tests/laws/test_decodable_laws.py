@@ -94,7 +94,11 @@ def test_a_fork_continues_by_itself(subject: Subject) -> None:
 
 
 def decode(
-    subject: Subject, inputs: Sequence[str], prompts: Sequence[str], limits: Sequence[int], **beam: Any
+    subject: Subject,
+    inputs: Sequence[str],
+    prompts: Sequence[str],
+    limits: Sequence[int],
+    **beam: Any,
 ) -> list[list[Hypothesis]]:
     return generate(
         subject.model,
@@ -105,7 +109,9 @@ def decode(
     )
 
 
-def greedy_by_hand(subject: Subject, inputs: str, prompt: str, limit: int) -> tuple[list[int], bool, float]:
+def greedy_by_hand(
+    subject: Subject, inputs: str, prompt: str, limit: int
+) -> tuple[list[int], bool, float]:
     """Reads everything anew at every step: (tokens, whether it ended, Σ log p)."""
     tokens, total = subject.ids(prompt)[0], 0.0
     given = len(tokens)
@@ -153,11 +159,20 @@ def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject) -> N
     spaces = [every_hypothesis(subject, row, limit) for row in inputs]
     for length_penalty, n_best in itertools.product((0.0, 0.5, 1.0, 2.0), (1, 6)):
         found = decode(
-            subject, inputs, ["^"] * 2, [limit] * 2, width=100, n_best=n_best, length_penalty=length_penalty
+            subject,
+            inputs,
+            ["^"] * 2,
+            [limit] * 2,
+            width=100,
+            n_best=n_best,
+            length_penalty=length_penalty,
         )
         for hypotheses, space in zip(found, spaces, strict=True):
             scored = sorted(
-                ((total / len(tokens) ** length_penalty, tokens) for tokens, total in space.items()),
+                (
+                    (total / len(tokens) ** length_penalty, tokens)
+                    for tokens, total in space.items()
+                ),
                 reverse=True,
             )
             assert [(*h.tokens, EOS) if h.finished else tuple(h.tokens) for h in hypotheses] == [

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.transformer.block_config import BlockConfig
-from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions, padding_mask
+from seqloom.layers.transformer.blocks import (
+    AttentionInputs,
+    Stack,
+    padding_and_positions,
+    padding_mask,
+)
 from seqloom.models.bert import Bert, BertConfig
 from seqloom.testing.encoders import ROWS, EncoderLaws
 from seqloom.testing.tensors import LAYOUTS, draw_parameters
@@ -72,7 +77,9 @@ def test_what_stands_at_padding_is_not_read(encoder: Any) -> None:
     one, mask = laws_of(encoder).padded("around", pad=0)
     other, _ = laws_of(encoder).padded("around", pad=7)
     close(encoder(one, mask), encoder(other, mask))
-    assert torch.equal(encoder(one, mask)[~mask], torch.zeros(int((~mask).sum()), 8, dtype=torch.float64))
+    assert torch.equal(
+        encoder(one, mask)[~mask], torch.zeros(int((~mask).sum()), 8, dtype=torch.float64)
+    )
 
 
 def test_the_gradient_of_a_padded_batch_is_the_sum_of_those_alone(encoder: Any) -> None:
@@ -84,7 +91,9 @@ def test_packed_is_masked(encoder: Any) -> None:
     inputs, mask = laws_of(encoder).padded("left")
     some, positions = padding_and_positions(mask)
     assert some is not None
-    dense, _ = encoder.stack(encoder._embed(inputs, positions, None), AttentionInputs(padding_mask(mask)))
+    dense, _ = encoder.stack(
+        encoder._embed(inputs, positions, None), AttentionInputs(padding_mask(mask))
+    )
     close(encoder(inputs, mask)[mask], dense[mask])
 
 
@@ -120,7 +129,9 @@ def test_too_long_an_input_is_refused(encoder: Any) -> None:
 
 @pytest.mark.parametrize("norm", ["before", "after"])
 def test_without_positions_an_encoder_is_permutation_equivariant(norm: Any) -> None:
-    stack = Stack(BlockConfig(width=8, heads=2, feed_forward_width=12, norm=norm), 3).double().eval()
+    stack = (
+        Stack(BlockConfig(width=8, heads=2, feed_forward_width=12, norm=norm), 3).double().eval()
+    )
     draw_parameters(stack)
     x = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 5, 1, 4, 2])

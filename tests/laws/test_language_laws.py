@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from tests.laws.conftest import Subject
 
 WORDS = (3, 4, 5, 6)
-TEXTS: Sequence[Sequence[int]] = [[3, 5, 4, 4], [], [6], [4, 6, 6, 3, 5, 4, 3, 3, 6], [5, 3], [4, 6, 6, 3]]
+TEXTS: Sequence[Sequence[int]] = [
+    [3, 5, 4, 4],
+    [],
+    [6],
+    [4, 6, 6, 3, 5, 4, 3, 3, 6],
+    [5, 3],
+    [4, 6, 6, 3],
+]
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +68,14 @@ def test_all_sentences_up_to_a_length_and_what_still_runs_are_one(lm: Subject) -
     strange = [(*text, mark) for text in texts if len(text) < most for mark in special_ids]
     scores = score_texts(lm.model, texts)
     ended = sum(
-        math.exp(score.complete) for text, score in zip(texts, scores, strict=True) if len(text) < most
+        math.exp(score.complete)
+        for text, score in zip(texts, scores, strict=True)
+        if len(text) < most
     )
     running = sum(
-        math.exp(score.prefix) for text, score in zip(texts, scores, strict=True) if len(text) == most
+        math.exp(score.prefix)
+        for text, score in zip(texts, scores, strict=True)
+        if len(text) == most
     )
     broken = sum(math.exp(score.prefix) for score in score_texts(lm.model, strange))
     assert ended + running + broken == pytest.approx(1, abs=lm.tolerance)

@@ -126,16 +126,26 @@ def renumbered(model: Any, config: Any, number: Sequence[int]) -> Any:
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         for name in ("embedding.weight", "output.weight"):
-            other.get_parameter(name)[torch.tensor(list(number))] = model.get_parameter(name).clone()
+            other.get_parameter(name)[torch.tensor(list(number))] = model.get_parameter(
+                name
+            ).clone()
     return other
 
 
 def language_model(tokenizer: Letters) -> GPT:
     """The same for every numbering."""
-    sizes: dict[str, Any] = {"vocabulary_size": SIZE, "context": 64, "width": 16, "layers": 2, "heads": 2}
+    sizes: dict[str, Any] = {
+        "vocabulary_size": SIZE,
+        "context": 64,
+        "width": 16,
+        "layers": 2,
+        "heads": 2,
+    }
     config = GPTConfig(**sizes, documents="joined", tie_output=False)
     model = random_weights(GPT(config), 3)
-    return renumbered(model, replace(config, pad_id=tokenizer.special_ids.pad, bos_id=SIZE), tokenizer.number)  # type: ignore[no-any-return]
+    return renumbered(  # type: ignore[no-any-return]
+        model, replace(config, pad_id=tokenizer.special_ids.pad, bos_id=SIZE), tokenizer.number
+    )
 
 
 def translation_model(tokenizer: Letters) -> Transformer:
@@ -156,14 +166,21 @@ def bundle_of(tokenizer: Letters, task: str = "text-generation", **decode: Any) 
         folder=Path("runs/tales"),
         task=task,
         model_type="gpt",
-        model=language_model(tokenizer) if task == "text-generation" else translation_model(tokenizer),
+        model=language_model(tokenizer)
+        if task == "text-generation"
+        else translation_model(tokenizer),
         tokenizer=tokenizer,  # type: ignore[arg-type]
         decode=DecodeConfig(**{"max_length": 9, "beam": 3, "n_best": 2} | decode),
         weights=Path("none"),
     )
 
 
-RULED: dict[str, Any] = {"repetition_penalty": 1.4, "no_repeat_ngram": 2, "ban": ("ab",), "min_length": 2}
+RULED: dict[str, Any] = {
+    "repetition_penalty": 1.4,
+    "no_repeat_ngram": 2,
+    "ban": ("ab",),
+    "min_length": 2,
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "beam": {},
     "greedy": {"beam": 1, "n_best": 1},
@@ -171,7 +188,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no letter twice": {"no_repeat_ngram": 1, "begin": "z"},
     "groups": {"beam": 4, "groups": 2, "n_best": 3},
 }
-WRITERS = [name for name in MARKS if name != "bart"]  # a language model begins with one mark at most
+WRITERS = [
+    name for name in MARKS if name != "bart"
+]  # a language model begins with one mark at most
 TRANSLATORS = ["ours", "t5", "bart"]
 
 
@@ -181,7 +200,9 @@ Found = list[list[tuple[str, Any, bool]]]
 
 def found_by(tokenizer: Letters, prompts: Sequence[str], **decode: Any) -> Found:
     outputs = TextGenerator(bundle_of(tokenizer, **decode)).generate(prompts)
-    return [[(one.text, Near(one.log_probability), one.finished) for one in some] for some in outputs]
+    return [
+        [(one.text, Near(one.log_probability), one.finished) for one in some] for some in outputs
+    ]
 
 
 def translated_by(tokenizer: Letters, sources: Sequence[str], **decode: Any) -> Found:
@@ -207,7 +228,10 @@ def test_numbers_and_batches_change_no_text(name: str, settings: str) -> None:
     assert len({text for some in found for text, _, _ in some}) > 1
     assert [found_by(usual, [prompt], **SETTINGS[settings])[0] for prompt in PROMPTS] == found
     for seed in range(2):
-        assert found_by(Letters(MARKS[name], permutation(seed)), PROMPTS, **SETTINGS[settings]) == found
+        assert (
+            found_by(Letters(MARKS[name], permutation(seed)), PROMPTS, **SETTINGS[settings])
+            == found
+        )
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -219,7 +243,10 @@ def test_numbers_and_batches_change_no_translation(name: str, settings: str) -> 
     assert len({text for some in found for text, _, _ in some}) > 1
     assert [translated_by(usual, [source], **SETTINGS[settings])[0] for source in PROMPTS] == found
     for seed in range(2):
-        assert translated_by(Letters(MARKS[name], permutation(seed)), PROMPTS, **SETTINGS[settings]) == found
+        assert (
+            translated_by(Letters(MARKS[name], permutation(seed)), PROMPTS, **SETTINGS[settings])
+            == found
+        )
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -259,14 +286,17 @@ def test_what_is_written_is_scored_alike(name: str) -> None:
         for one in outputs:
             (scored,) = scorer.score([one.text], prompt=prompt, tokens=True)
             assert one.log_probability == pytest.approx(
-                scored.log_probability if one.finished else scored.log_probability_without_end, rel=1e-4
+                scored.log_probability if one.finished else scored.log_probability_without_end,
+                rel=1e-4,
             )
             assert scored.tokens == len(scored.table) == len(one.text) + ended
             assert [row.token for row in scored.table] == [
                 *one.text,
                 *(["<2>" if name != "t5" else "<1>"] if ended else []),
             ]
-    whole, part = (next(iter(scorer.score(["abc"], prompt=prompt, tokens=True))) for prompt in ("", "a"))
+    whole, part = (
+        next(iter(scorer.score(["abc"], prompt=prompt, tokens=True))) for prompt in ("", "a")
+    )
     given = bool(MARKS[name].bos)
     assert whole.tokens == 2 + given + ended
     assert [row.token for row in whole.table][:2] == (["a", "b"] if given else ["b", "c"])
@@ -286,13 +316,18 @@ def test_scores_do_not_depend_on_numbers_windows_add_up(name: str) -> None:
         model = language_model(tokenizer)
         scores = score_texts(model, tokenizer.encode(texts), tokenizer.special_ids)
         alone = [
-            score_texts(model, [ids], tokenizer.special_ids, budget=1)[0] for ids in tokenizer.encode(texts)
+            score_texts(model, [ids], tokenizer.special_ids, budget=1)[0]
+            for ids in tokenizer.encode(texts)
         ]
         corpus = CorpusLikelihood.empty(tokenizer.special_ids)
-        for score, one, ids, text in zip(scores, alone, tokenizer.encode(texts), texts, strict=True):
+        for score, one, ids, text in zip(
+            scores, alone, tokenizer.encode(texts), texts, strict=True
+        ):
             np.testing.assert_allclose(score.log_probs, one.log_probs, atol=1e-9)
             corpus.add(score, ids, words=len(text.split()), size=len(text))
-        found.append([*(score.log_probs for score in scores), np.array(list(corpus.metrics().values()))])
+        found.append(
+            [*(score.log_probs for score in scores), np.array(list(corpus.metrics().values()))]
+        )
         lost = 0 if tokenizer.special_ids.bos else 1
         assert [len(score.log_probs) for score in scores] == [
             max(len(text) + scores[0].ended - lost, 0) for text in texts
@@ -306,7 +341,8 @@ def test_scores_do_not_depend_on_numbers_windows_add_up(name: str) -> None:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
-    """Marks that begin an output are fed and never trained, so the loss of an output is its search's Σ log p."""
+    """Marks that begin an output are fed and never trained, so the loss of an output is its search's Σ log
+    p."""
     tokenizer = Letters(MARKS[name], permutation(1))
     bundle = bundle_of(tokenizer, "translation", length_penalty=0.0)
     with torch.no_grad():
@@ -315,7 +351,10 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
         )
     outputs = decode_texts(bundle.model, tokenizer, PROMPTS, bundle.decode)
     finished = [
-        (source, one) for source, some in zip(PROMPTS, outputs, strict=True) for one in some if one.finished
+        (source, one)
+        for source, some in zip(PROMPTS, outputs, strict=True)
+        for one in some
+        if one.finished
     ]
     assert len(finished) > 3
     batches = batches_of_pairs(
@@ -335,7 +374,9 @@ def test_exact_search_finds_the_same_under_every_number() -> None:
     ):
         rows = []
         for number in (tuple(range(SIZE)), permutation(2)):
-            searcher = ExactSearcher(bundle_of(Letters(MARKS[name], number), task, max_length=4), beams=[1])
+            searcher = ExactSearcher(
+                bundle_of(Letters(MARKS[name], number), task, max_length=4), beams=[1]
+            )
             (row,) = searcher.compare([text])
             rows.append((row.text, row.proven, Near(row.log_probability or 0.0)))
             assert row.proven
@@ -356,7 +397,10 @@ def test_completions_do_not_depend_on_numbers() -> None:
             tokenizer = Letters(MARKS[name], number)
             completer = Completer(language_model(tokenizer), tokenizer)  # type: ignore[arg-type]
             both.append(
-                [(one.text, Near(one.probability), one.ended) for one in completer.complete("ab c", 4)]
+                [
+                    (one.text, Near(one.probability), one.ended)
+                    for one in completer.complete("ab c", 4)
+                ]
             )
         assert both[0] == both[1]
         assert sum(share for _, share, _ in both[0]) <= 1.0001
@@ -376,7 +420,9 @@ def test_a_text_that_nothing_begins_needs_a_first_word() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
     bundle = bundle_of(Letters(MARKS[name]))
-    human_texts = [HumanText(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
+    human_texts = [
+        HumanText(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))
+    ]
     made = continue_prompts(bundle, human_texts, DecodeConfig(beam=2), 7)
     for one, written in zip(
         made,
@@ -439,4 +485,6 @@ def test_rules_forbid_the_marks_of_the_tokenizer() -> None:
     for name, special_ids in MARKS.items():
         rules = generation_options(DecodeConfig(), Letters(special_ids)).processors
         left = rules[0](None, torch.zeros(1, SIZE))[0]  # type: ignore[arg-type]
-        assert (left == -float("inf")).nonzero()[:, 0].tolist() == sorted(special_ids.forbidden), name
+        assert (left == -float("inf")).nonzero()[:, 0].tolist() == sorted(special_ids.forbidden), (
+            name
+        )

@@ -160,7 +160,9 @@ def batch_of(head: Head, examples: tuple[int, ...] = EVERY, more: int = 0) -> En
         for step, token in enumerate(TEXTS[row]):
             letters = LETTERS_OF[token % len(LETTERS_OF)]
             characters[at, step, : len(letters)] = torch.tensor(letters)
-    owner = torch.tensor([at for at, example in enumerate(examples) for _ in range(head.rows[example])])
+    owner = torch.tensor(
+        [at for at, example in enumerate(examples) for _ in range(head.rows[example])]
+    )
     segments = torch.arange(steps).expand_as(tokens) % 2
     places = places_of(head, rows, more)
     return EncodedBatch(
@@ -173,7 +175,9 @@ def places_of(head: Head, rows: list[int], more: int) -> Tensor:
     if head.kind not in ("tagging", "span"):
         return torch.zeros(len(rows), 0, dtype=torch.long)
     each = [
-        [] if head.kind == "tagging" and len(TEXTS[row]) == 1 else list(range(0, len(TEXTS[row]), 2))
+        []
+        if head.kind == "tagging" and len(TEXTS[row]) == 1
+        else list(range(0, len(TEXTS[row]), 2))
         for row in rows
     ]
     width = max(map(len, each)) + more
@@ -216,7 +220,9 @@ class Answers(NamedTuple):
 @torch.no_grad()
 def answers(model: EncoderWithHead, batch: EncodedBatch) -> Answers:
     scores = model(batch)
-    return Answers(scores, model.head.probabilities(scores, batch), model.head.predictions(scores, batch))
+    return Answers(
+        scores, model.head.probabilities(scores, batch), model.head.predictions(scores, batch)
+    )
 
 
 def same(actual: Tensor, expected: Tensor) -> None:
@@ -227,11 +233,15 @@ def same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
-def compare(head: Head, one: Answers, batch: EncodedBatch, other: Answers, expected: EncodedBatch) -> None:
+def compare(
+    head: Head, one: Answers, batch: EncodedBatch, other: Answers, expected: EncodedBatch
+) -> None:
     """The answers of a batch beside those of another with less padding."""
     if head.kind == "tagging":  # scores at no place mean nothing
         one = one._replace(scores=one.scores.masked_fill((batch.places < 0)[..., None], -torch.inf))
-        other = other._replace(scores=other.scores.masked_fill((expected.places < 0)[..., None], -torch.inf))
+        other = other._replace(
+            scores=other.scores.masked_fill((expected.places < 0)[..., None], -torch.inf)
+        )
     for mine, theirs in zip(one, other, strict=True):
         same(mine, theirs)
 
@@ -243,7 +253,13 @@ def test_batched_is_alone(case: tuple[EncoderWithHead, Head]) -> None:
     for at in EVERY:
         mine = Answers(*(part[at : at + 1] for part in together))
         alone = batch_of(head, (at,))
-        compare(head, mine, batch._replace(places=batch.places[at : at + 1]), answers(model, alone), alone)
+        compare(
+            head,
+            mine,
+            batch._replace(places=batch.places[at : at + 1]),
+            answers(model, alone),
+            alone,
+        )
 
 
 def test_padding_changes_nothing(case: tuple[EncoderWithHead, Head]) -> None:
@@ -283,7 +299,11 @@ def test_a_batch_in_parts_is_the_whole(case: tuple[EncoderWithHead, Head]) -> No
     whole, gradient = run(EVERY)
     parts = [run((0,)), run((1, 2)), run((3,))]
     torch.testing.assert_close(sum(loss.total for loss, _ in parts), whole.total)
-    assert sum(int(loss.count) for loss, _ in parts) == int(whole.count) == {"tagging": 7}.get(head.kind, 3)
+    assert (
+        sum(int(loss.count) for loss, _ in parts)
+        == int(whole.count)
+        == {"tagging": 7}.get(head.kind, 3)
+    )
     for mine, *theirs in zip(gradient, *(each for _, each in parts), strict=True):
         torch.testing.assert_close(sum(theirs), mine, rtol=1e-8, atol=1e-10)
 
@@ -306,11 +326,15 @@ def test_all_of_the_head_is_trained(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     gradients = torch.autograd.grad(model.loss(batch_of(head)).total, [*trained(model).values()])
     untrained = [
-        name for name, each in zip(trained(model), gradients, strict=True) if not bool(each.abs().sum() > 0)
+        name
+        for name, each in zip(trained(model), gradients, strict=True)
+        if not bool(each.abs().sum() > 0)
     ]
     # one number more for all options or steps changes no softmax over them
     assert [
-        name for name in untrained if not (head.kind in ("span", "choice") and name == "output.bias")
+        name
+        for name in untrained
+        if not (head.kind in ("span", "choice") and name == "output.bias")
     ] == []
 
 
@@ -320,7 +344,9 @@ def test_a_saved_reader_answers_the_same(case: tuple[EncoderWithHead, Head]) -> 
     assert {name.split(".")[0] for name in saved} == {"encoder", "head"}
     other = EncoderWithHead(model.config).double().eval()
     other.load_state_dict(saved)
-    torch.testing.assert_close(answers(other, batch_of(head)), answers(model, batch_of(head)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        answers(other, batch_of(head)), answers(model, batch_of(head)), rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("head", ["attention", "max", "last", "tags, crf", "tags"])
@@ -341,7 +367,9 @@ def test_an_empty_text_disturbs_nobody(encoder: str, head: str) -> None:
     assert all(bool(each.isfinite().all()) for each in gradients)
 
 
-@pytest.mark.parametrize("name", [name for name, fields in ENCODERS.items() if "characters" not in fields])
+@pytest.mark.parametrize(
+    "name", [name for name, fields in ENCODERS.items() if "characters" not in fields]
+)
 def test_every_encoder_keeps_the_laws_of_encoders(name: str) -> None:
     check_encoder(made(name, "mean").encoder)
 

@@ -15,7 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.exact_search import ExactResult, ExactSearchOptions, SearchBudget, exact_search
+from seqloom.decoding.exact_search import (
+    ExactResult,
+    ExactSearchOptions,
+    SearchBudget,
+    exact_search,
+)
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.hypotheses import Hypothesis, LiveHypotheses
 from seqloom.decoding.logits_processors import forbid
@@ -91,7 +96,9 @@ def complete(subject: Subject) -> dict[tuple[int, ...], float]:
 
 
 def best_score(space: dict[tuple[int, ...], float], length_penalty: float) -> float:
-    return max(total / float((len(tokens) + 1) ** length_penalty) for tokens, total in space.items())
+    return max(
+        total / float((len(tokens) + 1) ** length_penalty) for tokens, total in space.items()
+    )
 
 
 def test_exact_is_exhaustive_is_a_beam_as_wide_as_the_space(subject: Subject) -> None:
@@ -104,7 +111,9 @@ def test_exact_is_exhaustive_is_a_beam_as_wide_as_the_space(subject: Subject) ->
         assert found.best.score == found.bound
         assert found.best.finished
         assert found.best.score == pytest.approx(best_score(space, length_penalty), abs=ROUNDING)
-        assert found.best.log_probability == pytest.approx(space[tuple(found.best.tokens)], abs=ROUNDING)
+        assert found.best.log_probability == pytest.approx(
+            space[tuple(found.best.tokens)], abs=ROUNDING
+        )
         assert found.best.score == pytest.approx(
             beam(subject, len(LIVE) ** CAP * 2, length_penalty)[0].score, abs=ROUNDING
         )

@@ -1,4 +1,5 @@
-"""No setting of a model is taken and ignored: each field changes the model, or is refused where it would not."""
+"""No setting of a model is taken and ignored: each field changes the model, or is refused where it would
+not."""
 
 from __future__ import annotations
 
@@ -32,8 +33,20 @@ SMALL: dict[str, dict[str, Any]] = {
         "readout_width": 16,
     }
     | {"attention_width": 8, "encoder_layers": 2, "decoder_layers": 2},
-    "transformer": {"vocabulary_size": 30, "width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
-    "t5": {"vocabulary_size": 30, "width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+    "transformer": {
+        "vocabulary_size": 30,
+        "width": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    },
+    "t5": {
+        "vocabulary_size": 30,
+        "width": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    },
     "vit": {
         "image_size": 4,
         "patch_size": 2,
@@ -94,7 +107,8 @@ NOT_SEEN = {
     ("bert", "head_activation"): "likewise",
     ("bert", "tie_output"): "likewise",
 }
-"""Fields of parts that one forward pass of the encoder does not go through; they change the parameters or a head."""
+"""Fields of parts that one forward pass of the encoder does not go through; they change the parameters or a
+head."""
 
 
 def with_documents(tokens: Tensor) -> Tensor:
@@ -161,7 +175,9 @@ def cases() -> list[tuple[str, str]]:
 def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str, name: str) -> None:
     config_class, _, _ = model_family(family)
     known = {one.name for one in dataclasses.fields(config_class)}
-    base = SMALL[family] | {key: value for key, value in NEEDED.get(name, {}).items() if key in known}
+    base = SMALL[family] | {
+        key: value for key, value in NEEDED.get(name, {}).items() if key in known
+    }
     changed = base | {name: other_value(config_class(**base), name)}
     try:
         before, after = config_class(**base), config_class(**changed)
@@ -171,7 +187,9 @@ def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str,
         return
     assert name not in unused_fields(after)
     one, two = built(family, base), built(family, changed)
-    shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (one, two)]
+    shapes = [
+        {key: tensor.shape for key, tensor in model.state_dict().items()} for model in (one, two)
+    ]
     if shapes[0] != shapes[1]:
         return
     pairs = list(zip(outputs(one, family), outputs(two, family), strict=True))
@@ -197,8 +215,16 @@ def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str,
             ["model.output_cutoffs=[5]"],
             r"model\.output_cutoffs changes nothing here: it needs model\.output to be",
         ),
-        ("text-generation", ["data.max_length=5"], r"data\.max_length changes nothing for text-generation"),
-        ("text-classification", ["decode.beam=2"], r"decode\.beam changes nothing for text-classification"),
+        (
+            "text-generation",
+            ["data.max_length=5"],
+            r"data\.max_length changes nothing for text-generation",
+        ),
+        (
+            "text-classification",
+            ["decode.beam=2"],
+            r"decode\.beam changes nothing for text-classification",
+        ),
         (
             "text-classification",
             ["train.batch_rows=8", "train.batch_tokens=100"],
@@ -222,6 +248,8 @@ def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str,
         ),
     ],
 )
-def test_a_setting_that_changes_nothing_is_refused(task: str, settings: list[str], message: str) -> None:
+def test_a_setting_that_changes_nothing_is_refused(
+    task: str, settings: list[str], message: str
+) -> None:
     with pytest.raises(UsageError, match=f"^{message}.*leave"):
         resolve(task, ["data"], "run", None, (), settings, None)

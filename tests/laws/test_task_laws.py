@@ -15,7 +15,10 @@ WIDTHS = ("embedding_width", "encoder_width", "width", "attention_width", "reado
 SMALL = [f"model.{name}=8" for name in WIDTHS]
 WORDS = [f"{a}{b}{c}" for a in "abcd" for b in "efgh" for c in "ijkl"]
 TASKS: dict[str, tuple[str, list[str]]] = {
-    "translation": ("".join(f"{word}\t{word[::-1]}\n" for word in WORDS), [*SMALL, "data.header=false"]),
+    "translation": (
+        "".join(f"{word}\t{word[::-1]}\n" for word in WORDS),
+        [*SMALL, "data.header=false"],
+    ),
     "text-generation": (
         "".join(f"{word} {word[::-1]} {word}\n" for word in WORDS * 3),
         ["model.width=8", "model.context=16", "model.heads=2", "data.format=text"],

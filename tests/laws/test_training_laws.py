@@ -61,7 +61,11 @@ def make_trainer(dtype: str, world: World, accumulate: int) -> Trainer:
         getattr(torch, dtype)
     )
     config = TrainConfig(
-        accumulate=accumulate, learning_rate=0.01, clip_norm=0.05, schedule="constant", warmup_steps=0
+        accumulate=accumulate,
+        learning_rate=0.01,
+        clip_norm=0.05,
+        schedule="constant",
+        warmup_steps=0,
     )
     return Trainer(
         model=model,
@@ -96,7 +100,8 @@ def three_steps(dtype: str, world: World, accumulate: int, batches: list[Rows]) 
         result = trainer.train_step(module, rows, step, 3)
         kept[f"step {step}"] = torch.tensor(tuple(result), dtype=torch.float64)
     return kept | {
-        f"weights {name}": parameter.detach() for name, parameter in trainer.model.named_parameters()
+        f"weights {name}": parameter.detach()
+        for name, parameter in trainer.model.named_parameters()
     }
 
 
@@ -109,8 +114,12 @@ def work(folder: Path) -> None:
     torch.set_num_threads(1)
     with joined_world() as world:
         for dtype in PRECISIONS:
-            save_file(three_steps(dtype, world, 1, batches_of(ROWS)), folder / f"{world.rank}-{dtype}-1")
-            save_file(three_steps(dtype, world, 2, batches_of(FEW)), folder / f"{world.rank}-{dtype}-2")
+            save_file(
+                three_steps(dtype, world, 1, batches_of(ROWS)), folder / f"{world.rank}-{dtype}-1"
+            )
+            save_file(
+                three_steps(dtype, world, 2, batches_of(FEW)), folder / f"{world.rank}-{dtype}-2"
+            )
 
 
 def run_worker(rank: int, port: int, folder: str) -> None:
@@ -130,7 +139,8 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo"])
     processes = [
         context.Process(
-            target=runpy.run_path, args=(__file__, {"ARGUMENTS": (rank, port, str(folder))}, "worker")
+            target=runpy.run_path,
+            args=(__file__, {"ARGUMENTS": (rank, port, str(folder))}, "worker"),
         )
         for rank in range(2)
     ]
@@ -146,10 +156,14 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_same(one: Kept, other: Kept, tolerance: float) -> None:
     assert one.keys() == other.keys()
     off = {
-        name: float((one[name] - other[name]).double().norm() / one[name].double().norm().clamp(min=1e-300))
+        name: float(
+            (one[name] - other[name]).double().norm() / one[name].double().norm().clamp(min=1e-300)
+        )
         for name in one
     }
-    assert max(off.values()) <= tolerance, {name: value for name, value in off.items() if value > tolerance}
+    assert max(off.values()) <= tolerance, {
+        name: value for name, value in off.items() if value > tolerance
+    }
 
 
 @pytest.mark.parametrize(
@@ -174,9 +188,14 @@ def test_the_loss_is_that_of_all_tokens_together() -> None:
     trainer = make_trainer("float64", World(), 1)
     rows = batches_of(ROWS)[0]
     check_objective(trainer.objective, trainer.model, trainer.load(rows, rows))
-    alone = [trainer.objective(trainer.model, trainer.load(rows[at : at + 1], rows)) for at in range(ROWS)]
+    alone = [
+        trainer.objective(trainer.model, trainer.load(rows[at : at + 1], rows))
+        for at in range(ROWS)
+    ]
     assert len({int(loss.count) for loss in alone}) > 3
-    total, count = trainer.accumulate_gradient(ModelWithLoss(trainer.model, trainer.objective), rows, 1)
+    total, count = trainer.accumulate_gradient(
+        ModelWithLoss(trainer.model, trainer.objective), rows, 1
+    )
     assert count == sum(int(loss.count) for loss in alone)
     assert total == pytest.approx(sum(float(loss.total.detach()) for loss in alone), rel=1e-12)
 

@@ -71,7 +71,10 @@ class Variant(NamedTuple):
     """Whether the state is scaled (as by dropout) before its products."""
 
     def layer(self) -> RecurrentLayer:
-        options: dict[str, Any] = {"projection": self.projection, "normalisation": self.normalisation}
+        options: dict[str, Any] = {
+            "projection": self.projection,
+            "normalisation": self.normalisation,
+        }
         layer = RecurrentLayer(CELLS[self.cell], self.input_width, WIDTH, **options).double()
         draw_parameters(layer)
         return layer
@@ -320,7 +323,9 @@ def stack_written_out(
         for backward, layer in enumerate(both):
             assert isinstance(layer, RecurrentLayer)
             start = tuple(part[:, len(ends)] for part in state)
-            outputs, end = written_out(layers.config.cell, layer, below, mask, start, backward=bool(backward))
+            outputs, end = written_out(
+                layers.config.cell, layer, below, mask, start, backward=bool(backward)
+            )
             found.append(outputs)
             ends.append(end)
         h = torch.cat(found, dim=-1)

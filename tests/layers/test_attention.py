@@ -77,7 +77,9 @@ def test_scores_are_the_formula_for_one_query_and_for_many(kind: str) -> None:
         drawn(ROWS, SOURCE, memory_width),
         drawn(ROWS, STEPS, WIDTH, seed=2),
     )
-    pairs = [[[formula(made, s, h) for h in memory[row]] for s in queries[row]] for row in range(ROWS)]
+    pairs = [
+        [[formula(made, s, h) for h in memory[row]] for s in queries[row]] for row in range(ROWS)
+    ]
     expected = torch.tensor(pairs, dtype=torch.float64)
     many = made.scores(queries, made.keys(memory))
     close(many, expected)
@@ -105,10 +107,14 @@ def test_weights_sum_to_1_and_padding_gets_exactly_0() -> None:
         close(weights[row][:, MASK[row]], scores[row][:, MASK[row]].softmax(-1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
+)
 def test_a_row_with_nothing_to_see_gets_0_and_not_nan(dtype: torch.dtype) -> None:
     scores = drawn(2, SOURCE).to(dtype).requires_grad_()
-    weights = attention_weights(scores, torch.stack([torch.zeros(SOURCE).bool(), torch.ones(SOURCE).bool()]))
+    weights = attention_weights(
+        scores, torch.stack([torch.zeros(SOURCE).bool(), torch.ones(SOURCE).bool()])
+    )
     assert weights[0].eq(0).all()
     context = weighted_mean(weights, drawn(2, SOURCE, WIDTH).to(dtype))
     assert context[0].eq(0).all()
@@ -119,7 +125,10 @@ def test_a_row_with_nothing_to_see_gets_0_and_not_nan(dtype: torch.dtype) -> Non
 
 
 def test_padding_gets_no_gradient() -> None:
-    scores, values = drawn(ROWS, SOURCE).requires_grad_(), drawn(ROWS, SOURCE, WIDTH).requires_grad_()
+    scores, values = (
+        drawn(ROWS, SOURCE).requires_grad_(),
+        drawn(ROWS, SOURCE, WIDTH).requires_grad_(),
+    )
     total = weighted_mean(attention_weights(scores, MASK), values).square().sum()
     for part in torch.autograd.grad(total, [scores, values]):
         assert part[~MASK].eq(0).all()

@@ -69,7 +69,10 @@ def test_the_loss_is_that_of_all_sequences() -> None:
     losses = crf.losses(emissions, MASK, tags)
     for row, alone in true_rows(emissions):
         scores = sequences(crf, alone)
-        expected = torch.stack([*scores.values()]).logsumexp(0) - scores[tuple(tags[row][MASK[row]].tolist())]
+        expected = (
+            torch.stack([*scores.values()]).logsumexp(0)
+            - scores[tuple(tags[row][MASK[row]].tolist())]
+        )
         torch.testing.assert_close(losses[row], expected)
     assert losses[-1].item() == 0  # nothing to say
 
@@ -87,7 +90,10 @@ def test_a_tag_that_is_not_known_may_be_any() -> None:
     tags[0, 1] = tags[1, 0] = IGNORE
     losses = crf.losses(emissions, MASK, tags)
     for row in (0, 1):
-        each = [crf.losses(emissions, MASK, tags.where(tags != IGNORE, tag))[row] for tag in range(LABELS)]
+        each = [
+            crf.losses(emissions, MASK, tags.where(tags != IGNORE, tag))[row]
+            for tag in range(LABELS)
+        ]
         torch.testing.assert_close((-losses[row]).exp(), sum((-loss).exp() for loss in each))
     unknown = crf.losses(emissions, MASK, torch.full_like(tags, IGNORE))
     torch.testing.assert_close(unknown, torch.zeros_like(unknown))
@@ -99,7 +105,8 @@ def test_the_gradient_is_right_and_no_padding_reaches_it() -> None:
     for row, alone in true_rows(emissions):
         scores = sequences(crf, alone)
         parts.append(
-            torch.stack([*scores.values()]).logsumexp(0) - scores[tuple(tags[row][MASK[row]].tolist())]
+            torch.stack([*scores.values()]).logsumexp(0)
+            - scores[tuple(tags[row][MASK[row]].tolist())]
         )
     parameters = [*crf.parameters()]
     got = torch.autograd.grad(crf.losses(emissions, MASK, tags).sum(), parameters)
@@ -133,7 +140,9 @@ def test_marginals_are_sums_over_allowed_sequences(names: tuple[str, ...]) -> No
     assert float(marginals[~MASK].abs().sum()) == 0
     for row, alone in true_rows(emissions):
         weights = {
-            tags: float(value.exp()) for tags, value in sequences(crf, alone).items() if legal(names, tags)
+            tags: float(value.exp())
+            for tags, value in sequences(crf, alone).items()
+            if legal(names, tags)
         }
         expected = torch.zeros(alone.shape, dtype=torch.float64)
         for tags, weight in weights.items():

@@ -16,7 +16,12 @@ from torch import Tensor
 from seqloom.layers.recurrent.cells import CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import PackedOrder
-from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, Stepper, layer_state
+from seqloom.layers.recurrent.stack import (
+    RecurrentStack,
+    RecurrentStackConfig,
+    Stepper,
+    layer_state,
+)
 
 WIDTH, SHARE = 40, 0.5
 
@@ -48,7 +53,8 @@ def states_along(layers: RecurrentStack, way: str) -> list[Tensor]:
         return [torch.stack(steps, dim=1) for steps in seen]
     found: list[Tensor] = []
     hooks = [
-        layer.register_forward_hook(lambda _, __, result: found.append(result[0])) for layer in layers.stack
+        layer.register_forward_hook(lambda _, __, result: found.append(result[0]))
+        for layer in layers.stack
     ]
     if way == "plain loop":
         for layer in layers.stack:
@@ -69,7 +75,10 @@ def test_one_mask_multiplies_the_state_at_all_steps_of_a_sequence(way: str) -> N
     assert len(seen) == 2
     for h in seen:
         scale = h[:, 0]
-        assert set(scale.flatten().tolist()) == {0.0, 1 / (1 - SHARE)}  # inverted: no scale in evaluation
+        assert set(scale.flatten().tolist()) == {
+            0.0,
+            1 / (1 - SHARE),
+        }  # inverted: no scale in evaluation
         for t in range(STEPS):
             close(h[:, t], scale ** (t + 1))
     masks = [seen[k][row, 0] for k in range(2) for row in range(ROWS)]
@@ -82,7 +91,9 @@ def test_one_mask_multiplies_the_state_at_all_steps_of_a_sequence(way: str) -> N
 def test_both_directions_draw_masks_of_their_own() -> None:
     torch.manual_seed(0)
     layers, scales = (
-        RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, bidirectional=True, state_dropout=SHARE)),
+        RecurrentStack(
+            RecurrentStackConfig("gru", INPUT, WIDTH, bidirectional=True, state_dropout=SHARE)
+        ),
         list[Tensor](),
     )
     for layer in (*layers.stack, *layers.backward_layers):
@@ -94,7 +105,9 @@ def test_both_directions_draw_masks_of_their_own() -> None:
 
 def test_a_batch_normalised_state_is_dropped_too() -> None:
     torch.manual_seed(0)
-    dropped, kept = (layers_of("lstm", normalisation="batch", state_dropout=share) for share in (0.9, 0.0))
+    dropped, kept = (
+        layers_of("lstm", normalisation="batch", state_dropout=share) for share in (0.9, 0.0)
+    )
     inputs = drawn(ROWS, STEPS, INPUT)
     close(dropped(inputs)[0][:, 0], kept(inputs)[0][:, 0])  # the first state is 0
     assert not torch.allclose(dropped(inputs)[0][:, 1], kept(inputs)[0][:, 1])
@@ -126,7 +139,9 @@ def input_of(layer: RecurrentLayer) -> list[Tensor]:
     """Filled with what it reads, once it has read."""
     found: list[Tensor] = []
 
-    def note(_: RecurrentLayer, given: tuple[Tensor, PackedOrder, CellState, Tensor | None]) -> None:
+    def note(
+        _: RecurrentLayer, given: tuple[Tensor, PackedOrder, CellState, Tensor | None]
+    ) -> None:
         found.append(given[0])
 
     layer.register_forward_pre_hook(note)
@@ -138,10 +153,19 @@ def test_between_layers_features_are_dropped_at_one_step_or_at_all(variational: 
     torch.manual_seed(0)
     layers = RecurrentStack(
         RecurrentStackConfig(
-            "gru", INPUT, WIDTH, layers=3, bidirectional=True, dropout=SHARE, variational=variational
+            "gru",
+            INPUT,
+            WIDTH,
+            layers=3,
+            bidirectional=True,
+            dropout=SHARE,
+            variational=variational,
         )
     ).double()
-    read = [input_of(layer) for layer in (layers.stack[1], layers.backward_layers[1], layers.stack[2])]  # type: ignore[arg-type]
+    read = [
+        input_of(layer)  # type: ignore[arg-type]
+        for layer in (layers.stack[1], layers.backward_layers[1], layers.stack[2])
+    ]
     outputs = layers(drawn(ROWS, STEPS, INPUT))[0]
     assert outputs.ne(0).all()
     (second,), (reverse,), (third,) = read
@@ -189,11 +213,19 @@ def test_a_connection_goes_round_the_layer_and_not_round_its_dropout(steps: int)
 
 
 @pytest.mark.parametrize("variational", [False, True])
-def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(variational: bool) -> None:
+def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(
+    variational: bool,
+) -> None:
     torch.manual_seed(0)
     layers = RecurrentStack(
         RecurrentStackConfig(
-            "elman", INPUT, WIDTH, layers=2, dropout=SHARE, variational=variational, connection="residual"
+            "elman",
+            INPUT,
+            WIDTH,
+            layers=2,
+            dropout=SHARE,
+            variational=variational,
+            connection="residual",
         )
     ).double()
     with torch.no_grad():
@@ -210,7 +242,9 @@ def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(variat
     assert bool((dropped == dropped[:, :1]).all()) == variational
     assert not torch.equal(dropped[0], dropped[1])
     assert (
-        not Stepper(layers.eval(), ROWS)(layers.stack[0].input_product(drawn(ROWS, INPUT)), states)[0]
+        not Stepper(layers.eval(), ROWS)(layers.stack[0].input_product(drawn(ROWS, INPUT)), states)[
+            0
+        ]
         .eq(0)
         .any()
     )

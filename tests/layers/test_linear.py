@@ -142,9 +142,15 @@ def test_it_packs_where_that_pays_and_once(packed: list[int]) -> None:
 
 
 def test_decoding_packs_each_weight_once(packed: list[int]) -> None:
-    model = GPT(GPTConfig(vocabulary_size=LARGE // 64, context=16, width=64, layers=1, heads=2)).eval()
+    model = GPT(
+        GPTConfig(vocabulary_size=LARGE // 64, context=16, width=64, layers=1, heads=2)
+    ).eval()
     generate(
-        model, None, [[1], [1, 2]], [5, 5], GenerationOptions(strategy=BeamSearch(width=2), eos=2, pad=0)
+        model,
+        None,
+        [[1], [1, 2]],
+        [5, 5],
+        GenerationOptions(strategy=BeamSearch(width=2), eos=2, pad=0),
     )
     assert packed == [LARGE // 64]  # the output layer; no other weight is large
     assert current() is None

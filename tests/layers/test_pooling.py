@@ -53,7 +53,9 @@ def test_only_true_steps_count(way: Pooling, directions: int, mask: Tensor) -> N
     looks, hidden = attention(), states(mask)
     got = pool_states(way, hidden, mask, directions, looks)
     for row in range(len(mask)):
-        torch.testing.assert_close(got[row], by_hand(way, directions, hidden[row][mask[row]], looks))
+        torch.testing.assert_close(
+            got[row], by_hand(way, directions, hidden[row][mask[row]], looks)
+        )
 
 
 @pytest.mark.parametrize("way", POOLINGS)
@@ -68,7 +70,10 @@ def test_no_gradient_reaches_padding(way: Pooling, mask: Tensor) -> None:
     assert gradient.isfinite().all()
     assert bool((gradient[~mask] == 0).all())
     assert float(gradient.abs().sum()) > 0
-    assert all((each is not None and bool(each.isfinite().all())) == (way == "attention") for each in others)
+    assert all(
+        (each is not None and bool(each.isfinite().all())) == (way == "attention")
+        for each in others
+    )
 
 
 @pytest.mark.parametrize("way", POOLINGS)
@@ -78,7 +83,9 @@ def test_a_text_of_no_steps_is_zero(way: Pooling) -> None:
     got = pool_states(way, hidden, mask, 2, attention())
     assert got[1].tolist() == [0] * WIDTH
     assert bool(torch.autograd.grad(got.sum(), hidden)[0].isfinite().all())
-    nothing = pool_states(way, torch.zeros(3, 0, WIDTH), torch.zeros(3, 0, dtype=torch.bool), 1, attention())
+    nothing = pool_states(
+        way, torch.zeros(3, 0, WIDTH), torch.zeros(3, 0, dtype=torch.bool), 1, attention()
+    )
     assert nothing.tolist() == [[0] * WIDTH] * 3
 
 
@@ -90,4 +97,6 @@ def test_attention_looks_at_what_its_vector_likes() -> None:
     hidden = torch.zeros(1, 3, WIDTH, dtype=torch.float64)
     hidden[0, 1, 0] = 2
     weights = looks(hidden, torch.tensor([[True, True, True]]))
-    torch.testing.assert_close(weights, torch.tensor([[0.0, 1, 0]], dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        weights, torch.tensor([[0.0, 1, 0]], dtype=torch.float64), rtol=0, atol=1e-12
+    )

@@ -18,11 +18,14 @@ Bias = Callable[[int, int], float]
 
 
 def drawn(module: Any, std: float = 0.5) -> Any:
-    """In float64 and evaluation mode, every parameter drawn at random: the same for the same name and shape."""
+    """In float64 and evaluation mode, every parameter drawn at random: the same for the same name and
+    shape."""
     module = module.double().eval()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.normal_(std=std, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
+            parameter.normal_(
+                std=std, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            )
     return module
 
 
@@ -59,7 +62,10 @@ def layer_norm(layer: Any, x: Tensor, epsilon: float) -> Tensor:
 def rms_norm(layer: Any, x: Tensor, epsilon: float) -> Tensor:
     """γ x / √(mean x² + ε)."""
     return torch.stack(
-        [row / math.sqrt(sum(v * v for v in row.tolist()) / len(row) + epsilon) * layer.weight for row in x]
+        [
+            row / math.sqrt(sum(v * v for v in row.tolist()) / len(row) + epsilon) * layer.weight
+            for row in x
+        ]
     )
 
 
@@ -81,7 +87,8 @@ def look(
         for i in range(len(queries)):
             seen = [j for j in range(len(keys)) if sees(i, j)]
             scores = [
-                float(queries[i, part] @ keys[j, part]) * scale + (bias(head, j - i) if bias else 0.0)
+                float(queries[i, part] @ keys[j, part]) * scale
+                + (bias(head, j - i) if bias else 0.0)
                 for j in seen
             ]
             exps = [math.exp(score - max(scores)) for score in scores]
@@ -99,7 +106,9 @@ def attention(
     return linear(layer.output, look(query, keys, values, heads, scale, sees, bias)[0])
 
 
-def cross_attention(layer: Any, x: Tensor, memory: Tensor, heads: int, scale: float) -> tuple[Tensor, Tensor]:
+def cross_attention(
+    layer: Any, x: Tensor, memory: Tensor, heads: int, scale: float
+) -> tuple[Tensor, Tensor]:
     """C(x, memory) `(steps, width)`, and its weights `(heads, steps, source)`."""
     keys, values = linear(layer.key_value, memory).chunk(2, dim=1)
     mixed, weights = look(linear(layer.query, x), keys, values, heads, scale, every)

@@ -25,7 +25,9 @@ WORDS = ["a", "über", "\u3000", "日本", "\\end\\", "e", "f", "g"]
 def fitted(order: int, prune: tuple[int, ...] = ()) -> Ngram:
     draw = np.random.default_rng(order)
     ids = draw.choice([EOS, EOS, UNK, *range(FIRST, FIRST + len(WORDS) - 1)], 600)
-    return Ngram.fit(NgramConfig(vocabulary_size=FIRST + len(WORDS), order=order, prune=prune[:order]), ids)
+    return Ngram.fit(
+        NgramConfig(vocabulary_size=FIRST + len(WORDS), order=order, prune=prune[:order]), ids
+    )
 
 
 def text_of(model: Ngram) -> bytes:
@@ -94,10 +96,14 @@ def test_a_text_says_what_its_numbers_say() -> None:
         (UNK, a): -0.5,
     }
     for words, log10_p in expected.items():
-        scored, _ = found.model.log_probs(torch.tensor([words[:-1]]), torch.tensor([words[1:]]), None)
+        scored, _ = found.model.log_probs(
+            torch.tensor([words[:-1]]), torch.tensor([words[1:]]), None
+        )
         assert float(scored[0, -1]) == pytest.approx(log10_p * math.log(10), abs=1e-6), words
         logits, _ = found.model(torch.tensor([words[:-1]]), None)
-        assert float(logits[0, -1, words[-1]]) == pytest.approx(log10_p * math.log(10), abs=1e-6), words
+        assert float(logits[0, -1, words[-1]]) == pytest.approx(log10_p * math.log(10), abs=1e-6), (
+            words
+        )
 
 
 def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
@@ -132,7 +138,12 @@ def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
         (rb"-0.4 a b\n\n\\3-grams:\n", rb"-0.4 a b\n\n", 20, r"\\3-grams: must stand here"),
         (rb"\\end\\\n", b"", 22, r"must end with \\end"),
         (rb"(?s)-0.3 b.*", b"", 17, "the text ends here, but .* counts 2 more of order 2"),
-        (rb"-1 b -0.25", rb"-1 b minus", 11, "a finite number must stand here, but here is `minus`"),
+        (
+            rb"-1 b -0.25",
+            rb"-1 b minus",
+            11,
+            "a finite number must stand here, but here is `minus`",
+        ),
         (rb"-1 b -0.25", rb"-inf b -0.25", 11, "finite number"),
         (rb"-1 b -0.25", rb"1 b -0.25", 11, "at most 0"),
         (rb"-0.05 b a b", rb"-0.05 b a b 0", 21, "log10 p word word word must stand here"),
@@ -146,8 +157,12 @@ def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
         (rb"-99 <s>", rb"-99 s", 8, "but `<s>` is missing"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(old: bytes, new: bytes, line: int, message: str) -> None:
-    text, changed = re.subn(old, lambda _: new.replace(b"\\\\", b"\\").replace(b"\\n", b"\n"), TEXT, count=1)
+def test_what_is_wrong_is_said_with_its_line(
+    old: bytes, new: bytes, line: int, message: str
+) -> None:
+    text, changed = re.subn(
+        old, lambda _: new.replace(b"\\\\", b"\\").replace(b"\\n", b"\n"), TEXT, count=1
+    )
     assert changed
     with pytest.raises(DataError, match=message) as caught:
         read(text)

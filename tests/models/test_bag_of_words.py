@@ -33,7 +33,12 @@ KINDS: dict[str, dict[str, Any]] = {
 def drawn(**options: Any) -> BagOfWords:
     """With all weights drawn at random, and idf of ROWS."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocabulary_size": 10, "width": 4, "buckets": 10_007, "first_word": MARKS}
+    sizes: dict[str, Any] = {
+        "vocabulary_size": 10,
+        "width": 4,
+        "buckets": 10_007,
+        "first_word": MARKS,
+    }
     model = BagOfWords(BagOfWordsConfig(**sizes | options)).double().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
@@ -49,7 +54,9 @@ def model(request: pytest.FixtureRequest) -> BagOfWords:
 def padded(rows: list[list[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
     steps = max(map(len, rows)) + 2
     tokens = [row + [pad] * (steps - len(row)) for row in rows]
-    return torch.tensor(tokens), torch.arange(steps) < torch.tensor([len(row) for row in rows])[:, None]
+    return torch.tensor(tokens), torch.arange(steps) < torch.tensor([len(row) for row in rows])[
+        :, None
+    ]
 
 
 def alone(model: BagOfWords, row: list[int]) -> Tensor:
@@ -80,17 +87,23 @@ def test_order_changes_nothing(features: str) -> None:
 
 def test_rows_without_tokens_say_nothing(model: BagOfWords) -> None:
     assert not model(torch.full((2, 3), 4), torch.zeros(2, 3, dtype=torch.bool)).any()
-    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (2, 0, 4)
+    assert model(
+        torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)
+    ).shape == (2, 0, 4)
 
 
 def test_order_matters_to_ngrams() -> None:
     model = drawn(ngrams=2)
-    assert not torch.allclose(alone(model, [3, 4, 5]).sum(dim=0), alone(model, [5, 4, 3]).sum(dim=0))
+    assert not torch.allclose(
+        alone(model, [3, 4, 5]).sum(dim=0), alone(model, [5, 4, 3]).sum(dim=0)
+    )
 
 
 def test_averaged_embeddings() -> None:
     model = drawn()
-    close(alone(model, ROWS[2]).mean(dim=0), model.embedding.weight[torch.tensor(ROWS[2])].mean(dim=0))
+    close(
+        alone(model, ROWS[2]).mean(dim=0), model.embedding.weight[torch.tensor(ROWS[2])].mean(dim=0)
+    )
 
 
 # The linear forms: the sum over steps is a product of scikit-learn's vectors and the weights of their
@@ -102,7 +115,9 @@ def weights_of(model: BagOfWords, features: list[str]) -> Tensor:
     rows = []
     for feature in features:
         tokens = [int(word[1:]) for word in feature.split(" ")]
-        ids, _ = model.features(torch.tensor([tokens]), torch.ones(1, len(tokens), dtype=torch.bool))
+        ids, _ = model.features(
+            torch.tensor([tokens]), torch.ones(1, len(tokens), dtype=torch.bool)
+        )
         place = int(ids[0, -1, len(tokens) - 1])
         table = model.embedding if len(tokens) == 1 else model.ngram_embedding
         assert table is not None
@@ -123,7 +138,11 @@ def test_sums_are_those_of_scikit_learns_vectors(features: str, longest: int) ->
     )
     vectorizer.fit(texts)
     weights = weights_of(model, list(vectorizer.get_feature_names_out()))
-    unseen = [*ROWS, [3, 9, 9, 3, 3], [5, 3, 4, 4]]  # n-grams that no text of ROWS has are left out below
+    unseen = [
+        *ROWS,
+        [3, 9, 9, 3, 3],
+        [5, 3, 4, 4],
+    ]  # n-grams that no text of ROWS has are left out below
     for row in unseen:
         pairs = {pair for known in ROWS for pair in pairwise(known)}
         if longest > 1 and not set(pairwise(row)) <= pairs:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 import torch
 from tests.layers.transformer.test_blocks import PHI
-from tests.models.equations import attention, close, different, drawn, every, feed_forward, layer_norm, linear
+from tests.models.equations import (
+    attention,
+    close,
+    different,
+    drawn,
+    every,
+    feed_forward,
+    layer_norm,
+    linear,
+)
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
@@ -23,7 +32,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "bert": {"pooler": True, "next_sentence": True, "norm_epsilon": 0.01},
     "roberta": {"segments": 1, "position_offset": 2, "norm_epsilon": 1e-5},
     "electra, generator": {"embedding_width": 4, "head_activation": "gelu-tanh"},
-    "electra, discriminator": {"embedding_width": 3, "head": "replaced-token", "activation": "silu"},
+    "electra, discriminator": {
+        "embedding_width": 3,
+        "head": "replaced-token",
+        "activation": "silu",
+    },
     "norm before, no segments, untied": {
         "norm": "before",
         "segments": 0,
@@ -65,17 +78,27 @@ def written_out(model: Bert, text: list[int], segments: list[int]) -> Tensor:
         block: Any = b
         if c.norm == "before":
             x = x + attention(
-                block.attention, layer_norm(block.attention_norm, x, c.norm_epsilon), c.heads, scale, every
+                block.attention,
+                layer_norm(block.attention_norm, x, c.norm_epsilon),
+                c.heads,
+                scale,
+                every,
             )
             x = x + feed_forward(
-                block.feed_forward, layer_norm(block.feed_forward_norm, x, c.norm_epsilon), c.activation
+                block.feed_forward,
+                layer_norm(block.feed_forward_norm, x, c.norm_epsilon),
+                c.activation,
             )
         else:
             x = layer_norm(
-                block.attention_norm, x + attention(block.attention, x, c.heads, scale, every), c.norm_epsilon
+                block.attention_norm,
+                x + attention(block.attention, x, c.heads, scale, every),
+                c.norm_epsilon,
             )
             x = layer_norm(
-                block.feed_forward_norm, x + feed_forward(block.feed_forward, x, c.activation), c.norm_epsilon
+                block.feed_forward_norm,
+                x + feed_forward(block.feed_forward, x, c.activation),
+                c.norm_epsilon,
             )
     return layer_norm(model.stack.norm, x, c.norm_epsilon)
 
@@ -87,15 +110,22 @@ def test_hidden_states_are_the_equations(model: Bert) -> None:
     for left in (False, True):
         inputs, kinds = torch.full((2, 5), 7), torch.zeros(2, 5, dtype=torch.long)
         mask = torch.tensor(
-            [[True] * 5, [False, False, True, True, True] if left else [True, True, True, False, False]]
+            [
+                [True] * 5,
+                [False, False, True, True, True] if left else [True, True, True, False, False],
+            ]
         )
-        inputs[mask], kinds[mask] = torch.tensor(texts[0] + texts[1]), torch.tensor(segments[0] + segments[1])
+        inputs[mask], kinds[mask] = (
+            torch.tensor(texts[0] + texts[1]),
+            torch.tensor(segments[0] + segments[1]),
+        )
         found = model(inputs, mask, kinds)
         for row in range(2):
             close(found[row][mask[row]], written_out(model, texts[row], segments[row]))
         assert not found[~mask].any()
     close(
-        model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool))[0], written_out(model, TEXT, [0] * 5)
+        model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool))[0],
+        written_out(model, TEXT, [0] * 5),
     )  # segment 0 unless said
 
 
@@ -105,7 +135,8 @@ def written_logits(model: Bert, state: Tensor) -> Tensor:
     assert head is not None
     phi = PHI[c.head_activation or c.activation]
     hidden = torch.tensor(
-        [phi(v) for v in (head.hidden.weight @ state + head.hidden.bias).tolist()], dtype=state.dtype
+        [phi(v) for v in (head.hidden.weight @ state + head.hidden.bias).tolist()],
+        dtype=state.dtype,
     )
     if c.head == "replaced-token":
         return (model.replaced.weight @ hidden + model.replaced.bias)[0]
@@ -132,7 +163,8 @@ def test_heads_are_the_equations(model: Bert) -> None:
             close(
                 pooled[row],
                 torch.tensor(
-                    [math.tanh(v) for v in linear(model.pooler, hidden[row, 0]).tolist()], dtype=torch.float64
+                    [math.tanh(v) for v in linear(model.pooler, hidden[row, 0]).tolist()],
+                    dtype=torch.float64,
                 ),
             )
     if model.next_sentence is not None:
@@ -162,11 +194,16 @@ def test_looks_are_those_of_the_equations(model: Bert) -> None:
 def test_torchs_encoder_is_the_same(norm: Any) -> None:
     """nn.TransformerEncoder with the same weights, padded rows: values and gradients."""
     model = made(norm=norm, layers=3, activation="gelu", norm_epsilon=1e-5)
-    layer = nn.TransformerEncoderLayer(6, 2, 5, 0.0, "gelu", norm_first=norm == "before", batch_first=True)
+    layer = nn.TransformerEncoderLayer(
+        6, 2, 5, 0.0, "gelu", norm_first=norm == "before", batch_first=True
+    )
     theirs = nn.TransformerEncoder(
         layer, 3, nn.LayerNorm(6) if norm == "before" else None, enable_nested_tensor=False
     ).double()
-    table = {"attention.query_key_value.": "self_attn.in_proj_", "attention.output.": "self_attn.out_proj."}
+    table = {
+        "attention.query_key_value.": "self_attn.in_proj_",
+        "attention.output.": "self_attn.out_proj.",
+    }
     table |= {"feed_forward.hidden.": "linear1.", "feed_forward.output.": "linear2."}
     table |= {"attention_norm.": "norm1.", "feed_forward_norm.": "norm2."}
     kinds = ("weight", "bias")
@@ -190,7 +227,9 @@ def test_torchs_encoder_is_the_same(norm: Any) -> None:
     close(found, expected)
     weights = torch.randn(found.shape, dtype=torch.float64)
     gradients = torch.autograd.grad(
-        (expected * weights).sum(), [theirs.get_parameter(names[name]) for name in ours], retain_graph=True
+        (expected * weights).sum(),
+        [theirs.get_parameter(names[name]) for name in ours],
+        retain_graph=True,
     )
     for mine, its in zip(
         torch.autograd.grad((found * weights).sum(), list(ours.values())), gradients, strict=True
@@ -223,7 +262,9 @@ OTHERS = ("context", "pooler", "next_sentence")
 
 
 def answer(model: Bert) -> Tensor:
-    hidden = model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool), torch.tensor([SEGMENTS]))
+    hidden = model(
+        torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool), torch.tensor([SEGMENTS])
+    )
     return model.logits(hidden).detach()
 
 
@@ -269,7 +310,10 @@ def test_dropout_is_in_training_only(name: str) -> None:
         ),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
         ({"activation": "swich"}, r"model\.activation must be one of gelu, .*, but is 'swich'"),
-        ({"head_activation": "swich"}, r"model\.head_activation must be one of gelu, .*, but is 'swich'"),
+        (
+            {"head_activation": "swich"},
+            r"model\.head_activation must be one of gelu, .*, but is 'swich'",
+        ),
         *(({name: 1.0}, rf"model\.{name} must be in \[0, 1\), but is 1\.0") for name in TRAINED),
         ({"next_sentence": True}, r"model\.next_sentence needs model\.pooler=true"),
     ],

@@ -43,7 +43,9 @@ def model(request: pytest.FixtureRequest) -> Convolution:
 def padded(rows: list[list[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
     steps = max(map(len, rows)) + 2
     tokens = [row + [pad] * (steps - len(row)) for row in rows]
-    return torch.tensor(tokens), torch.arange(steps) < torch.tensor([len(row) for row in rows])[:, None]
+    return torch.tensor(tokens), torch.arange(steps) < torch.tensor([len(row) for row in rows])[
+        :, None
+    ]
 
 
 def alone(model: Convolution, row: list[int]) -> Tensor:
@@ -53,7 +55,9 @@ def alone(model: Convolution, row: list[int]) -> Tensor:
 
 def embedded(model: Convolution, row: list[int]) -> Tensor:
     """`(channels, width, steps)` of a row."""
-    tables = [model.embedding.weight] if model.static is None else [model.embedding.weight, model.static]
+    tables = (
+        [model.embedding.weight] if model.static is None else [model.embedding.weight, model.static]
+    )
     return torch.cat([table[torch.tensor(row)] for table in tables], dim=1).T[None]
 
 
@@ -119,7 +123,9 @@ def test_centred_windows_are_torchs_same() -> None:
 
 def test_rows_without_tokens_say_nothing(model: Convolution) -> None:
     assert not model(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, dtype=torch.bool)).any()
-    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
+    assert model(
+        torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)
+    ).shape == (
         2,
         0,
         model.config.traits.width,
@@ -127,7 +133,9 @@ def test_rows_without_tokens_say_nothing(model: Convolution) -> None:
 
 
 def test_the_static_channel_stays() -> None:
-    model = Convolution(ConvolutionConfig(vocabulary_size=10, embedding_width=5, maps=6, channels=2))
+    model = Convolution(
+        ConvolutionConfig(vocabulary_size=10, embedding_width=5, maps=6, channels=2)
+    )
     assert model.static is not None
     assert torch.equal(model.static, model.embedding.weight)
     assert "static" not in dict(model.named_parameters())

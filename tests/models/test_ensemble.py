@@ -48,7 +48,9 @@ def test_probabilities_are_mixed_by_weight() -> None:
 def test_a_weight_of_one_is_the_member_alone() -> None:
     model, tokens = made(), torch.tensor([[1, 17, 18, 16]])
     model.weights.copy_(torch.tensor([0.0, 1.0]))
-    torch.testing.assert_close(model(tokens, None)[0], model.members[1](tokens, None)[0].log_softmax(-1))
+    torch.testing.assert_close(
+        model(tokens, None)[0], model.members[1](tokens, None)[0].log_softmax(-1)
+    )
 
 
 def test_it_looks_back_as_far_as_all_of_its_members() -> None:
@@ -61,7 +63,8 @@ def test_weights_are_those_of_the_source_of_the_text() -> None:
     likelier."""
     generator = torch.Generator().manual_seed(0)
     dice = torch.tensor(
-        [[0.5, 0.3, 0.1, 0.1], [0.05, 0.05, 0.2, 0.7], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64
+        [[0.5, 0.3, 0.1, 0.1], [0.05, 0.05, 0.2, 0.7], [0.25, 0.25, 0.25, 0.25]],
+        dtype=torch.float64,
     )
     truth = torch.tensor([0.6, 0.4, 0.0], dtype=torch.float64)
     tokens = (truth @ dice).multinomial(200_000, replacement=True, generator=generator)

@@ -84,7 +84,9 @@ def norm(layer: Any, x: Tensor) -> Tensor:
     if isinstance(layer, nn.Identity):
         return x
     y: Tensor = (
-        (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * layer.weight
+        (x - x.mean(-1, keepdim=True))
+        / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        * layer.weight
     )
     return y if layer.bias is None else y + layer.bias
 
@@ -98,7 +100,9 @@ def written_attention(model: GPT, layer: Any, x: Tensor) -> tuple[Tensor, Tensor
         if c.positions == "rotary":
             by = rotary_angles(torch.arange(len(x)), d, x.dtype)
             q, k = (apply_rotary(part[None, None], by)[0, 0] for part in (q, k))
-        scores = q @ k.T / math.sqrt(d) + torch.full((len(x), len(x)), -math.inf, dtype=x.dtype).triu(1)
+        scores = q @ k.T / math.sqrt(d) + torch.full(
+            (len(x), len(x)), -math.inf, dtype=x.dtype
+        ).triu(1)
         looks.append(scores.softmax(-1))
         heads.append(looks[-1] @ v)
     return layer.output(torch.cat(heads, -1)), torch.stack(looks)
@@ -118,7 +122,9 @@ def written_out(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
         b: Any = block
 
         def feed_forward(z: Tensor, b: Any = b) -> Tensor:
-            output: Tensor = b.feed_forward.output(ACTIVATIONS[c.activation]()(b.feed_forward.hidden(z)))
+            output: Tensor = b.feed_forward.output(
+                ACTIVATIONS[c.activation]()(b.feed_forward.hidden(z))
+            )
             return output
 
         if c.norm == "before":
@@ -185,7 +191,9 @@ def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
         if after
         else (transformers.GPT2Config, transformers.GPT2LMHeadModel)
     )
-    model = drawn(replace(TINY, norm="after" if after else "before", activation="gelu-tanh")).to(dtype)
+    model = drawn(replace(TINY, norm="after" if after else "before", activation="gelu-tanh")).to(
+        dtype
+    )
     token, position = ("tokens_embed", "positions_embed") if after else ("wte", "wpe")
     parts = {
         "attention_norm": "ln_1",
@@ -202,7 +210,9 @@ def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
     for (ours, its), layer, part in itertools.product(parts.items(), range(2), ("weight", "bias")):
         names[f"stack.blocks.{layer}.{ours}.{part}"] = f"transformer.h.{layer}.{its}.{part}"
     names |= (
-        {} if after else {f"stack.norm.{part}": f"transformer.ln_f.{part}" for part in ("weight", "bias")}
+        {}
+        if after
+        else {f"stack.norm.{part}": f"transformer.ln_f.{part}" for part in ("weight", "bias")}
     )
     return model, theirs(config(**sizes)).to(dtype).eval(), names
 
@@ -220,7 +230,9 @@ def test_logits_and_gradients_are_those_of_transformers(
     def oriented(name: str, value: Tensor) -> Tensor:
         """Their Conv1D holds a matrix the other way round."""
         return (
-            value.T if name.endswith(("query_key_value.weight", "output.weight", "hidden.weight")) else value
+            value.T
+            if name.endswith(("query_key_value.weight", "output.weight", "hidden.weight"))
+            else value
         )
 
     with torch.no_grad():
@@ -230,9 +242,9 @@ def test_logits_and_gradients_are_those_of_transformers(
     tokens = tokens_of(3, 12)
     logits, expected = ours(tokens, None)[0], theirs(tokens).logits
     assert float((logits - expected).detach().abs().max()) <= tolerance
-    wanted = torch.randn(logits.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(
-        dtype
-    )
+    wanted = torch.randn(
+        logits.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).to(dtype)
     (logits * wanted).sum().backward()
     (expected * wanted).sum().backward()
     for name, parameter in ours.named_parameters():
@@ -264,16 +276,22 @@ def test_in_pieces_with_rows_permuted_and_repeated_is_at_once(model: GPT, gradie
         whole, _ = model(tokens, None)
         for cuts in ([*range(1, 12)], [5], [1, 8], [2, 3, 4, 9]):
             state, rows = None, torch.arange(3)
-            for piece, part in zip(tokens.tensor_split(cuts, 1), whole.tensor_split(cuts, 1), strict=True):
+            for piece, part in zip(
+                tokens.tensor_split(cuts, 1), whole.tensor_split(cuts, 1), strict=True
+            ):
                 logits, state = model(piece[rows], state)
                 close(logits, part[rows])
-                choice = torch.tensor([chance.randrange(len(rows)) for _ in range(chance.randint(2, 4))])
+                choice = torch.tensor(
+                    [chance.randrange(len(rows)) for _ in range(chance.randint(2, 4))]
+                )
                 state, rows = select_rows(state, choice), rows[choice]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("documents", ["separate", "joined"])
-def test_padding_is_a_step_that_does_not_happen(model: GPT, documents: Literal["separate", "joined"]) -> None:
+def test_padding_is_a_step_that_does_not_happen(
+    model: GPT, documents: Literal["separate", "joined"]
+) -> None:
     model = drawn(replace(model.config, documents=documents))
     rows = [[BOS, 3, 5, 3], [BOS, 4], [BOS, 8, BOS, 2, 4, 3]]
     layouts = {
@@ -319,7 +337,10 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
     parameters = list(model.parameters())
     hidden, state = model.read(tokens, None)
     loss = model.output.loss(hidden, targets_of(tokens))
-    separate = [model.output.loss(alone(model, one), targets_of(torch.tensor([one]))[0]) for one in DOCUMENTS]
+    separate = [
+        model.output.loss(alone(model, one), targets_of(torch.tensor([one]))[0])
+        for one in DOCUMENTS
+    ]
     close(hidden[0], torch.cat([alone(model, one) for one in DOCUMENTS]))
     close(loss.total, sum(one.total for one in separate))  # type: ignore[arg-type]
     assert loss.count == sum(one.count for one in separate)
@@ -338,7 +359,10 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
         close(torch.cat(pieces, 1), hidden)
         for after in (state, stepped):
             assert isinstance(after, KeyValueCache)
-            close(model.read(torch.tensor([[6, 5]]), after)[0][0], alone(model, [*DOCUMENTS[-1], 6, 5])[-2:])
+            close(
+                model.read(torch.tensor([[6, 5]]), after)[0][0],
+                alone(model, [*DOCUMENTS[-1], 6, 5])[-2:],
+            )
 
 
 @torch.no_grad()
@@ -482,7 +506,9 @@ def test_weights_begin_as_published() -> None:
             assert bool((parameter == (0.0 if name.endswith("bias") else 1.0)).all())
             continue
         expected = (
-            0.02 / 4 if name.endswith(("attention.output.weight", "feed_forward.output.weight")) else 0.02
+            0.02 / 4
+            if name.endswith(("attention.output.weight", "feed_forward.output.weight"))
+            else 0.02
         )
         assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
 
@@ -497,7 +523,9 @@ def test_weights_begin_as_published() -> None:
         ("gpt2-xl", 50257, 1_557_611_200),
     ],
 )
-def test_published_sizes_have_the_published_parameters(size: str, vocabulary: int, parameters: int) -> None:
+def test_published_sizes_have_the_published_parameters(
+    size: str, vocabulary: int, parameters: int
+) -> None:
     """As counted by transformers for openai-gpt, gpt2, gpt2-medium, gpt2-large and gpt2-xl."""
     with torch.device("meta"):
         model = GPT(GPTConfig(vocabulary_size=vocabulary, **SIZES[size]))

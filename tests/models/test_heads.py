@@ -19,11 +19,21 @@ from seqloom.shapes import IGNORE
 from seqloom.testing.tensors import draw_parameters
 
 WIDTH, LABELS, STEPS = 4, 3, 6
-SETTLED: dict[str, Any] = {"pooling": "mean", "hidden_width": 0, "activation": "tanh", "pair": "joined"}
+SETTLED: dict[str, Any] = {
+    "pooling": "mean",
+    "hidden_width": 0,
+    "activation": "tanh",
+    "pair": "joined",
+}
 
 
 def head_of(
-    kind: HeadKind, labels: int = LABELS, *, pairs: bool = False, names: tuple[str, ...] = (), **options: Any
+    kind: HeadKind,
+    labels: int = LABELS,
+    *,
+    pairs: bool = False,
+    names: tuple[str, ...] = (),
+    **options: Any,
 ) -> Any:
     head = (
         make_head(kind, HeadConfig(**SETTLED | options), WIDTH, labels, pairs=pairs, names=names)
@@ -35,7 +45,10 @@ def head_of(
 
 
 def batch_of(
-    targets: Tensor, places: Tensor | None = None, owner: list[int] | None = None, rows: int | None = None
+    targets: Tensor,
+    places: Tensor | None = None,
+    owner: list[int] | None = None,
+    rows: int | None = None,
 ) -> EncodedBatch:
     rows = len(owner) if owner is not None else rows or len(targets)
     tokens = torch.ones(rows, STEPS, dtype=torch.long)
@@ -50,7 +63,9 @@ def batch_of(
 
 
 def hidden_of(rows: int, seed: int = 0) -> Tensor:
-    return torch.randn(rows, STEPS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        rows, STEPS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 # Losses
@@ -72,7 +87,9 @@ def test_labels_cost_what_torch_says(smoothing: float) -> None:
 def test_a_weighted_loss_is_a_sum_of_weights_times_losses(kind: HeadKind) -> None:
     places = torch.tensor([[0, 2, 3], [1, -1, -1]])
     targets = (
-        torch.tensor([0, 2]) if kind == "classification" else torch.tensor([[0, 1, 2], [2, IGNORE, IGNORE]])
+        torch.tensor([0, 2])
+        if kind == "classification"
+        else torch.tensor([[0, 1, 2], [2, IGNORE, IGNORE]])
     )
     head, batch = head_of(kind), batch_of(targets, places)
     scores = head(hidden_of(2), batch)
@@ -93,7 +110,9 @@ def test_several_labels_cost_the_sum_of_each() -> None:
     batch = batch_of(targets)
     scores = head(hidden_of(3), batch)
     known = targets != IGNORE
-    expected = F.binary_cross_entropy_with_logits(scores[known], targets[known].double(), reduction="sum")
+    expected = F.binary_cross_entropy_with_logits(
+        scores[known], targets[known].double(), reduction="sum"
+    )
     loss = head.loss(scores, batch)
     torch.testing.assert_close(loss.total, expected)
     assert int(loss.count) == 2
@@ -103,8 +122,12 @@ def test_several_labels_cost_the_sum_of_each() -> None:
     torch.testing.assert_close(head.loss(scores, batch, 0.2).total, smoothed)
     weights = torch.tensor([2.0, 1.0, 0.5])
     head.set_class_weights(weights)
-    each = F.binary_cross_entropy_with_logits(scores[known], targets[known].double(), reduction="none")
-    torch.testing.assert_close(head.loss(scores, batch).total, (each * weights.expand(3, 3)[known]).sum())
+    each = F.binary_cross_entropy_with_logits(
+        scores[known], targets[known].double(), reduction="none"
+    )
+    torch.testing.assert_close(
+        head.loss(scores, batch).total, (each * weights.expand(3, 3)[known]).sum()
+    )
 
 
 def test_numbers_cost_their_squared_error() -> None:
@@ -130,18 +153,28 @@ def test_a_span_costs_its_start_and_its_end() -> None:
 
 
 def test_a_choice_is_among_the_rows_of_an_example() -> None:
-    head, batch = head_of("choice"), batch_of(torch.tensor([1, 0, IGNORE]), owner=[0, 0, 1, 1, 1, 2])
+    head, batch = (
+        head_of("choice"),
+        batch_of(torch.tensor([1, 0, IGNORE]), owner=[0, 0, 1, 1, 1, 2]),
+    )
     hidden = hidden_of(6)
     scores = head(hidden, batch)
     each = head.score(hidden.mean(1))[:, 0]
     never = torch.full((2,), -torch.inf, dtype=torch.float64)
     torch.testing.assert_close(
-        scores, torch.stack([torch.cat([each[:2], never[:1]]), each[2:5], torch.cat([each[5:], never])])
+        scores,
+        torch.stack([torch.cat([each[:2], never[:1]]), each[2:5], torch.cat([each[5:], never])]),
     )
     loss = head.loss(scores, batch)
-    torch.testing.assert_close(loss.total, -(each[:2].log_softmax(0)[1] + each[2:5].log_softmax(0)[0]))
+    torch.testing.assert_close(
+        loss.total, -(each[:2].log_softmax(0)[1] + each[2:5].log_softmax(0)[0])
+    )
     assert int(loss.count) == 2
-    assert head.predictions(scores, batch).tolist() == [int(each[:2].argmax()), int(each[2:5].argmax()), 0]
+    assert head.predictions(scores, batch).tolist() == [
+        int(each[:2].argmax()),
+        int(each[2:5].argmax()),
+        0,
+    ]
     torch.testing.assert_close(head.probabilities(scores, batch), scores.softmax(1))
 
 
@@ -164,7 +197,9 @@ def test_where_nothing_is_trained_nothing_is_lost() -> None:
         "choice": torch.full((2,), IGNORE),
     }
     for kind in KINDS:
-        for head in (head_of(kind), head_of(kind, crf=True)) if kind == "tagging" else (head_of(kind),):
+        for head in (
+            (head_of(kind), head_of(kind, crf=True)) if kind == "tagging" else (head_of(kind),)
+        ):
             batch = batch_of(nothing[kind], places)
             hidden = hidden_of(2).requires_grad_()
             loss = head.loss(head(hidden, batch), batch, 0.1)
@@ -178,7 +213,9 @@ def test_a_crf_counts_words() -> None:
     head, batch = head_of("tagging", crf=True), batch_of(targets, places)
     scores = head(hidden_of(3), batch)
     loss = head.loss(scores, batch)
-    torch.testing.assert_close(loss.total, head.transitions.losses(scores, places >= 0, targets).sum())
+    torch.testing.assert_close(
+        loss.total, head.transitions.losses(scores, places >= 0, targets).sum()
+    )
     assert int(loss.count) == 3  # the word whose tag is not known is none of them
 
 
@@ -192,7 +229,9 @@ def test_compared_texts() -> None:
     )
     hidden = hidden_of(4)
     u, v = hidden.mean(1)[[0, 2]], hidden.mean(1)[[1, 3]]
-    torch.testing.assert_close(head(hidden, batch), head.score(torch.cat([u, v, (u - v).abs(), u * v], 1)))
+    torch.testing.assert_close(
+        head(hidden, batch), head.score(torch.cat([u, v, (u - v).abs(), u * v], 1))
+    )
 
 
 def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() -> None:
@@ -221,7 +260,9 @@ def test_both_orders_are_added_and_their_order_is_nothing() -> None:
     )
     hidden = hidden_of(4)
     scores = head(hidden, batch)
-    torch.testing.assert_close(scores, head.score(hidden.mean(1)[[0, 2]] + hidden.mean(1)[[1, 3]])[:, 0])
+    torch.testing.assert_close(
+        scores, head.score(hidden.mean(1)[[0, 2]] + hidden.mean(1)[[1, 3]])[:, 0]
+    )
     torch.testing.assert_close(head(hidden[[1, 0, 3, 2]], batch), scores)
 
 
@@ -283,7 +324,9 @@ def best_span(scores: Tensor) -> list[int]:
 @pytest.mark.parametrize("places", [1, 2, 7, 50])
 def test_the_best_legal_span_is_answered(places: int) -> None:
     head = head_of("span")
-    scores = torch.randn(200, places, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(places))
+    scores = torch.randn(
+        200, places, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(places)
+    )
     there = torch.arange(places).expand(200, -1).clone()
     there[::3, max(1, places // 2) :] = -1
     scores = scores.masked_fill((there < 0)[..., None], -torch.inf)
@@ -330,9 +373,13 @@ def test_tags_of_a_crf_obey_their_names() -> None:
     for head in (free, bound):
         with torch.no_grad():
             scores = head(hidden_of(20), batch)
-            tags = [["O", *(names[tag] for tag in row)] for row in head.predictions(scores, batch).tolist()]
+            tags = [
+                ["O", *(names[tag] for tag in row)]
+                for row in head.predictions(scores, batch).tolist()
+            ]
             torch.testing.assert_close(
-                head.probabilities(scores, batch).sum(-1), torch.ones(20, STEPS, dtype=torch.float64)
+                head.probabilities(scores, batch).sum(-1),
+                torch.ones(20, STEPS, dtype=torch.float64),
             )
         legal.append(all(a != "O" for row in tags for a, b in pairwise(row) if b == "I-X"))
     assert legal == [False, True]

@@ -33,7 +33,10 @@ def documents(seed: int, count: int = 60) -> Documents:
     share = 1 / np.arange(1, len(words) + 1)
     return [
         [],
-        *(draw.choice(words, draw.integers(0, 9), p=share / share.sum()).tolist() for _ in range(count)),
+        *(
+            draw.choice(words, draw.integers(0, 9), p=share / share.sum()).tolist()
+            for _ in range(count)
+        ),
     ]
 
 
@@ -63,10 +66,13 @@ class Reference:
                 before[gram[1:]].add(gram[0])
             for gram, times in raw[n].items():
                 if gram != (BOS,):
-                    self.adjusted[n][gram] = times if n == order or gram[0] == BOS else len(before[gram])
+                    self.adjusted[n][gram] = (
+                        times if n == order or gram[0] == BOS else len(before[gram])
+                    )
         limits = [prune[min(n, len(prune)) - 1] if prune and n > 1 else 0 for n in range(order + 1)]
         self.kept = [
-            {gram for gram in self.adjusted[n] if raw[n][gram] > limits[n]} for n in range(order + 1)
+            {gram for gram in self.adjusted[n] if raw[n][gram] > limits[n]}
+            for n in range(order + 1)
         ]
         self.discounts = [self.discounts_of(self.adjusted[n]) for n in range(order + 1)]
 
@@ -90,7 +96,8 @@ class Reference:
         gram = (*history, word)
         a = following[gram] if gram in self.kept[n] else 0
         given = sum(
-            self.discounts[n][min(a, 3)] if gram in self.kept[n] else a for gram, a in following.items()
+            self.discounts[n][min(a, 3)] if gram in self.kept[n] else a
+            for gram, a in following.items()
         )
         return (a - self.discounts[n][min(a, 3)]) / total + given / total * lower
 
@@ -111,7 +118,9 @@ HISTORIES = [
 def histories(seed: int, count: int = 20) -> list[tuple[int, ...]]:
     """Some chosen, some drawn at random, some that occur."""
     draw = np.random.default_rng(seed)
-    drawn = [tuple(draw.integers(FIRST, VOCABULARY, draw.integers(1, 6)).tolist()) for _ in range(count)]
+    drawn = [
+        tuple(draw.integers(FIRST, VOCABULARY, draw.integers(1, 6)).tolist()) for _ in range(count)
+    ]
     seen = [(BOS, *text[: draw.integers(0, 6)]) for text in documents(seed, count)]
     return [*HISTORIES, *drawn, *seen]
 
@@ -125,7 +134,9 @@ def packed(seed: int, rows: int = 3, steps: int = 12) -> tuple[Tensor, Tensor]:
     tokens[torch.rand(rows, steps, generator=draw) < 0.1] = UNK
     targets = tokens.roll(-1, dims=1)
     targets[targets == BOS] = EOS
-    targets[torch.rand(rows, steps, generator=draw) < 0.2] = FIRST + 2  # not what the row goes on with
+    targets[torch.rand(rows, steps, generator=draw) < 0.2] = (
+        FIRST + 2
+    )  # not what the row goes on with
     targets[0, 1], targets[1, 2], targets[2, 3] = IGNORE, PAD, BOS
     return tokens, targets
 
@@ -140,7 +151,9 @@ def test_it_is_the_model_of_the_papers(order: int, prune: tuple[int, ...]) -> No
     model, reference = fitted(order, prune), Reference(documents(0), order, prune[:order])
     for history in histories(0):
         cut = history[len(history) - min(len(history), order - 1) :]
-        expected = torch.tensor([reference.probability(word, cut) for word in PREDICTED], dtype=torch.float64)
+        expected = torch.tensor(
+            [reference.probability(word, cut) for word in PREDICTED], dtype=torch.float64
+        )
         logits, _ = model(torch.tensor([history]), None)
         torch.testing.assert_close(logits[0, -1, PREDICTED].exp(), expected, rtol=1e-5, atol=0)
 
@@ -192,7 +205,9 @@ def test_reading_in_pieces_is_reading_at_once(order: int, pieces: tuple[int, ...
     ends = np.cumsum((0, *pieces)).tolist()
     for begin, end in itertools.pairwise(ends):
         part, state = model(tokens[:, begin:end], state)
-        part_too, state_too = model.log_probs(tokens[:, begin:end], targets[:, begin:end], state_too)
+        part_too, state_too = model.log_probs(
+            tokens[:, begin:end], targets[:, begin:end], state_too
+        )
         found.append(part)
         found_too.append(part_too)
     close(torch.cat(found, dim=1), logits)
@@ -207,9 +222,13 @@ def test_padding_is_a_step_that_does_not_happen(order: int) -> None:
     model = fitted(order)
     tokens, targets = packed(2)
     real = (
-        torch.rand(3, 30, generator=torch.Generator().manual_seed(0)).argsort(dim=1).argsort(dim=1) < 12
+        torch.rand(3, 30, generator=torch.Generator().manual_seed(0)).argsort(dim=1).argsort(dim=1)
+        < 12
     )  # 12 of each row
-    real[1], real[2] = torch.arange(30) < 12, torch.arange(30) >= 18  # padding anywhere, right, left
+    real[1], real[2] = (
+        torch.arange(30) < 12,
+        torch.arange(30) >= 18,
+    )  # padding anywhere, right, left
     padded, padded_targets = torch.full((3, 30), PAD), torch.full((3, 30), IGNORE)
     padded[real], padded_targets[real] = tokens.flatten(), targets.flatten()
     read = model(tokens[:, :4], None)[1]
@@ -235,10 +254,13 @@ def test_a_start_within_a_row_begins_a_document(order: int) -> None:
     close(
         logits,
         torch.cat(
-            [model(part, None)[0] for part in (row[:, :2], row[:, 2:5], row[:, 5:6], row[:, 6:])], dim=1
+            [model(part, None)[0] for part in (row[:, :2], row[:, 2:5], row[:, 5:6], row[:, 6:])],
+            dim=1,
         ),
     )
-    close(model(torch.tensor([[BOS, FIRST]]), state)[0], model(torch.tensor([[BOS, FIRST]]), None)[0])
+    close(
+        model(torch.tensor([[BOS, FIRST]]), state)[0], model(torch.tensor([[BOS, FIRST]]), None)[0]
+    )
 
 
 def test_a_row_is_what_it_is_alone() -> None:
@@ -248,7 +270,9 @@ def test_a_row_is_what_it_is_alone() -> None:
     for row in range(3):
         alone, state_alone = model(tokens[row : row + 1], None)
         close(alone[0], logits[row])
-        close(model.log_probs(tokens[row : row + 1], targets[row : row + 1], None)[0][0], log_p[row])
+        close(
+            model.log_probs(tokens[row : row + 1], targets[row : row + 1], None)[0][0], log_p[row]
+        )
         assert torch.equal(state_alone[0], state[row])
     swapped = torch.tensor([2, 0, 0])
     following = torch.tensor([[FIRST]] * 3)
@@ -271,7 +295,9 @@ def test_weights_are_all_there_is() -> None:
     )
     other = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=3), renamed).to(torch.float64)
     assert other.config == config
-    assert not torch.equal(other.log_probs(*tokens, None)[0], expected)  # the tables of other keys exist now
+    assert not torch.equal(
+        other.log_probs(*tokens, None)[0], expected
+    )  # the tables of other keys exist now
     other.load_state_dict(model.state_dict())
     close(other.log_probs(*tokens, None)[0], expected)
 
@@ -284,7 +310,9 @@ def test_an_untrained_model_says_so_little_but_has_its_shapes() -> None:
 
 
 def test_documents_may_be_shorter_than_the_order() -> None:
-    model = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=5), np.array([FIRST, EOS, FIRST, EOS]))
+    model = Ngram.fit(
+        NgramConfig(vocabulary_size=VOCABULARY, order=5), np.array([FIRST, EOS, FIRST, EOS])
+    )
     assert model.config.sizes == (VOCABULARY, 2, 1, 0, 0)
     assert float(model(torch.tensor([[BOS, FIRST, FIRST]]), None)[0].exp().sum()) == pytest.approx(
         3, abs=1e-5

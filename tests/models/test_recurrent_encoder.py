@@ -42,7 +42,9 @@ def drawn(**options: Any) -> RecurrentEncoder:
         "alphabet": ALPHABET,
         "character_width": 4,
     }
-    model = RecurrentEncoder(RecurrentConfig(**sizes | {"character_maps": 3} | options)).double().eval()
+    model = (
+        RecurrentEncoder(RecurrentConfig(**sizes | {"character_maps": 3} | options)).double().eval()
+    )
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
     return model
@@ -56,7 +58,10 @@ def model(request: pytest.FixtureRequest) -> RecurrentEncoder:
 def padded(pad: int = 0, extra: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """inputs, mask and characters of ROWS."""
     steps = max(map(len, ROWS)) + extra
-    inputs, mask = torch.full((len(ROWS), steps), pad), torch.zeros(len(ROWS), steps, dtype=torch.bool)
+    inputs, mask = (
+        torch.full((len(ROWS), steps), pad),
+        torch.zeros(len(ROWS), steps, dtype=torch.bool),
+    )
     characters = torch.full((len(ROWS), steps, 6 + extra), -1)
     for row, (tokens, words) in enumerate(zip(ROWS, LETTERS, strict=True)):
         inputs[row, : len(tokens)], mask[row, : len(tokens)] = torch.tensor(tokens), True
@@ -91,12 +96,17 @@ def test_batched_and_padded_is_alone(model: RecurrentEncoder) -> None:
 def test_what_stands_at_padding_is_not_read(model: RecurrentEncoder) -> None:
     inputs, mask, characters = padded()
     other, _, _ = padded(pad=7)
-    close(model(inputs, mask, characters), model(other, mask, characters.masked_fill(~mask[..., None], 2)))
+    close(
+        model(inputs, mask, characters),
+        model(other, mask, characters.masked_fill(~mask[..., None], 2)),
+    )
 
 
 def test_rows_without_tokens_say_nothing(model: RecurrentEncoder) -> None:
     assert not model(torch.full((2, 3), 4), torch.zeros(2, 3, dtype=torch.bool)).any()
-    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
+    assert model(
+        torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)
+    ).shape == (
         2,
         0,
         model.config.traits.width,
@@ -110,7 +120,9 @@ def test_each_direction_reads_from_its_end() -> None:
     for place, half in ((-1, slice(0, 6)), (0, slice(6, 12))):
         row = list(ROWS[2])
         row[place] = 1
-        states = model(torch.tensor([row]), torch.ones(1, 8, dtype=torch.bool), padded(extra=0)[2][2:])[0]
+        states = model(
+            torch.tensor([row]), torch.ones(1, 8, dtype=torch.bool), padded(extra=0)[2][2:]
+        )[0]
         changed = (states - before).abs().amax(dim=1) > 1e-9
         assert bool(changed.all())
         same = (states[:, half] - before[:, half]).abs().amax(dim=1) < 1e-12
@@ -149,7 +161,9 @@ def test_letters_by_convolution_are_torchs() -> None:
             embedded = model.letters.embedding.weight[torch.tensor(word)].T
             close(
                 read[row, step],
-                F.conv1d(embedded, convolution.weight, convolution.bias, padding=1).relu().amax(dim=1),
+                F.conv1d(embedded, convolution.weight, convolution.bias, padding=1)
+                .relu()
+                .amax(dim=1),
             )
 
 
@@ -163,7 +177,9 @@ def test_letters_by_recurrence_are_both_final_states() -> None:
             if not word:
                 assert not read[row, step].any()
                 continue
-            outputs, _ = model.letters.layers(model.letters.embedding.weight[torch.tensor(word)][None])
+            outputs, _ = model.letters.layers(
+                model.letters.embedding.weight[torch.tensor(word)][None]
+            )
             close(read[row, step], torch.cat([outputs[0, -1, :3], outputs[0, 0, 3:]]))
 
 

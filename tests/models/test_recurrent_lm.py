@@ -17,7 +17,13 @@ import seqloom.layers.recurrent.stack
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.maxent import NO_TOKEN, MaxEntOutput
 from seqloom.layers.recurrent.cells import CELLS
-from seqloom.models.recurrent_lm import ABOUT, SIZES, RecurrentLM, RecurrentLMConfig, RecurrentLMState
+from seqloom.models.recurrent_lm import (
+    ABOUT,
+    SIZES,
+    RecurrentLM,
+    RecurrentLMConfig,
+    RecurrentLMState,
+)
 from seqloom.protocols import NeuralDecodable, detach, select_rows
 from seqloom.run_file import parse
 from seqloom.shapes import IGNORE
@@ -25,7 +31,12 @@ from seqloom.shapes import IGNORE
 PAD, BOS = 0, 1
 VOCABULARY = 9
 TINY = RecurrentLMConfig(
-    vocabulary_size=VOCABULARY, embedding_width=INPUT, width=WIDTH, layers=2, dropout=0.0, tie_output=False
+    vocabulary_size=VOCABULARY,
+    embedding_width=INPUT,
+    width=WIDTH,
+    layers=2,
+    dropout=0.0,
+    tie_output=False,
 )
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -33,9 +44,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "lstm projected": {"projection": 2},
     "gru normalised": {"cell": "gru", "normalisation": "layer"},
     "lstm highway": {"connection": "highway", "layers": 3},
-    "residual": {"cell": "mut2", "connection": "residual", "embedding_width": WIDTH, "tie_output": True},
+    "residual": {
+        "cell": "mut2",
+        "connection": "residual",
+        "embedding_width": WIDTH,
+        "tie_output": True,
+    },
     "tied through a map": {"tie_output": True},
-    "the last layer in a stack of its own": {"last_width": WIDTH, "layers": 3, "connection": "residual"},
+    "the last layer in a stack of its own": {
+        "last_width": WIDTH,
+        "layers": 3,
+        "connection": "residual",
+    },
     "maxent": {"cell": "elman", "maxent": 4, "maxent_size": 50},
     "maxent of pairs": {"maxent": 2, "maxent_size": 50},
 }
@@ -100,7 +120,11 @@ def written_out(
     for number, row in enumerate(rows):
         at = [torch.zeros(VOCABULARY, dtype=torch.float64)] * len(row)
         parts = tuple(part[number : number + 1] for part in state.hidden)
-        past = [] if state.past is None else [int(token) for token in state.past[number] if token != NO_TOKEN]
+        past = (
+            []
+            if state.past is None
+            else [int(token) for token in state.past[number] if token != NO_TOKEN]
+        )
         for places in documents_of(row, joined=joined):
             tokens = [row[place] for place in places]
             if tokens[:1] == [BOS] and not joined:
@@ -124,7 +148,10 @@ def logits_of(model: RecurrentLM, h: Tensor, before: list[int]) -> Tensor:
     """From the last layer's h and the document so far."""
     if isinstance(model.to_output, nn.Linear):
         h = model.to_output.weight @ h
-    parameters = {name.removeprefix("full."): value for name, value in model.output.named_parameters()}  # type: ignore[attr-defined]
+    parameters = {
+        name.removeprefix("full."): value
+        for name, value in model.output.named_parameters()  # type: ignore[attr-defined]
+    }
     w = model.embedding.weight if model.config.tie_output else parameters["weight"]
     logits = w @ h + parameters["bias"]
     if isinstance(model.output, MaxEntOutput):
@@ -162,7 +189,9 @@ def test_nothing_read_yet_is_a_state_of_zeros() -> None:
     tokens = ids(ROWS)
     start = model.start(len(ROWS))
     assert all(not part.any() for part in start.hidden)
-    for mine, its in zip(model(tokens, None)[1].hidden, model(tokens, start)[1].hidden, strict=True):
+    for mine, its in zip(
+        model(tokens, None)[1].hidden, model(tokens, start)[1].hidden, strict=True
+    ):
         assert torch.equal(mine, its)
     close(model(tokens)[0], model(tokens, start)[0])
 
@@ -227,7 +256,10 @@ def test_packed_documents_are_those_documents_one_by_one(name: str) -> None:
     close(loss.total, torch.stack(totals).sum())
     close(tuple(after), tuple(states[-1]))
     leaves = list(model.parameters())
-    close(torch.autograd.grad(loss.total, leaves), torch.autograd.grad(torch.stack(totals).sum(), leaves))
+    close(
+        torch.autograd.grad(loss.total, leaves),
+        torch.autograd.grad(torch.stack(totals).sum(), leaves),
+    )
 
 
 @pytest.mark.parametrize("documents", ["separate", "joined"])
@@ -238,7 +270,11 @@ def test_a_row_is_the_same_alone_and_under_any_padding(name: str, documents: str
         text = [token for token in tokens if token != PAD]
         state = select_rows(carried(model), torch.tensor([row]))
         logits, after = model(ids([text]), state)
-        for padded in ([0, 0, *text], [*text, 0, 0, 0], [*text[:2], 0, *text[2:3], 0, 0, *text[3:]]):
+        for padded in (
+            [0, 0, *text],
+            [*text, 0, 0, 0],
+            [*text[:2], 0, *text[2:3], 0, 0, *text[3:]],
+        ):
             found, found_after = model(ids([padded]), state)
             close(found[:, ids([padded])[0] != PAD], logits)
             close(tuple(found_after), tuple(after))
@@ -259,7 +295,9 @@ def test_what_begins_a_document_forgets_what_was_carried_and_joined_it_does_not(
     for documents, forgets in (("separate", True), ("joined", False)):
         model = drawn(documents=documents)
         found, fresh = model(tokens, carried(model))[0], model(tokens, None)[0]
-        same = [torch.allclose(found[row, -1], fresh[row, -1], rtol=0, atol=1e-9) for row in range(1, 5)]
+        same = [
+            torch.allclose(found[row, -1], fresh[row, -1], rtol=0, atol=1e-9) for row in range(1, 5)
+        ]
         assert same == [forgets, False, forgets, forgets]
 
 
@@ -316,7 +354,8 @@ def seen(model: RecurrentLM, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
     """hidden, and what each stack reads."""
     found: list[Tensor] = []
     hooks = [
-        stack.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for stack in model.stacks
+        stack.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        for stack in model.stacks
     ]
     hidden, _ = model.read(tokens)
     for hook in hooks:
@@ -339,7 +378,9 @@ def test_features_are_dropped_where_the_setting_says_and_at_all_steps_alike_wher
     }
     model = drawn(**options).train()
     hidden, inputs = seen(model, torch.full((4, 10), 5))
-    for name, features in zip(("input_dropout", "dropout", "output_dropout"), (*inputs, hidden), strict=True):
+    for name, features in zip(
+        ("input_dropout", "dropout", "output_dropout"), (*inputs, hidden), strict=True
+    ):
         dropped = features == 0
         assert bool(dropped.any()) == (name == place), name
         if name == place:
@@ -381,7 +422,10 @@ def test_kept_features_are_scaled() -> None:
 @pytest.mark.parametrize("cell", ["lstm", "mut3"])
 def test_a_pass_uses_one_masked_weight_and_its_gradient_goes_to_the_weight(cell: str) -> None:
     """In all documents of all rows and at all steps; the second stack's too."""
-    model, masked = drawn(cell=cell, last_width=2, weight_dropout=0.5), drawn(cell=cell, last_width=2)
+    model, masked = (
+        drawn(cell=cell, last_width=2, weight_dropout=0.5),
+        drawn(cell=cell, last_width=2),
+    )
     state = carried(masked)
     torch.manual_seed(7)
     hidden, after = model.train().read(ids(ROWS), state)
@@ -400,7 +444,8 @@ def test_a_pass_uses_one_masked_weight_and_its_gradient_goes_to_the_weight(cell:
     for (name, _), mine, its in zip(model.layers.named_parameters(), found, wanted, strict=True):
         close(mine, its * next(at) if name.endswith("weight_h") else its)
     torch.testing.assert_close(
-        model.eval().read(ids(ROWS), state)[0], drawn(cell=cell, last_width=2).read(ids(ROWS), state)[0]
+        model.eval().read(ids(ROWS), state)[0],
+        drawn(cell=cell, last_width=2).read(ids(ROWS), state)[0],
     )
 
 
@@ -414,7 +459,10 @@ def test_dropped_words_are_dropped_in_all_rows_but_not_from_the_output() -> None
     assert torch.equal(dropped[0], dropped[1])
     close(inputs[~dropped], 2 * model.embedding.weight[tokens[~dropped]])
     hidden = torch.ones(WIDTH, dtype=torch.float64)
-    close(model.output.logits(hidden), model.embedding.weight.sum(dim=1) + model.get_parameter("output.bias"))
+    close(
+        model.output.logits(hidden),
+        model.embedding.weight.sum(dim=1) + model.get_parameter("output.bias"),
+    )
 
 
 # Configuration
@@ -481,7 +529,9 @@ def test_every_size_can_be_made_and_says_what_it_is(size: str) -> None:
         ("lstm-8192-2", 793_471, 1776.9),
     ],
 )
-def test_the_papers_sizes_have_the_papers_parameters(size: str, vocabulary: int, millions: float) -> None:
+def test_the_papers_sizes_have_the_papers_parameters(
+    size: str, vocabulary: int, millions: float
+) -> None:
     """As published: 66M of the large one; 33M; 0.83B and 1.8B."""
     with torch.device("meta"):
         model = RecurrentLM(RecurrentLMConfig(vocabulary_size=vocabulary, **SIZES[size]))

@@ -83,21 +83,26 @@ def written_out(model: Seq2Seq, source: list[int], tokens: list[int]) -> Tensor:
         context = one_vector
         if model.attention is not None and c.attend_from == "previous":
             context = looked_up(model, layers[-1], memory)
-        enters = c.attend_from == "previous" if model.attention is not None else c.context != "initial"
+        enters = (
+            c.attend_from == "previous" if model.attention is not None else c.context != "initial"
+        )
         below = torch.cat([y, context]) if enters else y
         for k, layer in enumerate(model.decoder.stack):
             below = layers[k] = gru(layer, below, layers[k])
         if model.attention is not None and c.attend_from == "current":
             context = looked_up(model, layers[-1], memory)
         assert model.output.bias is not None
-        logits.append(model.output.weight @ deep_output(model, layers[-1], y, context) + model.output.bias)
+        logits.append(
+            model.output.weight @ deep_output(model, layers[-1], y, context) + model.output.bias
+        )
     return torch.stack(logits)
 
 
 def encoded(model: Seq2Seq, source: list[int]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
     """h_i of the top layer, and (→h_n, ←h_1) of each layer."""
     states = [
-        model.source_embedding.weight[i] for i in (source[::-1] if model.config.reverse_source else source)
+        model.source_embedding.weight[i]
+        for i in (source[::-1] if model.config.reverse_source else source)
     ]
     ends = []
     for ahead, back in zip(model.encoder.stack, model.encoder.backward_layers, strict=True):
@@ -124,13 +129,16 @@ def first_states(model: Seq2Seq, ends: list[tuple[Tensor, Tensor]]) -> list[Tens
     if c.bridge == "final" and len(given[0]) == c.width:
         return given
     maps = [linear for linear in model.bridge.maps if isinstance(linear, nn.Linear)]
-    return [torch.tanh(linear.weight @ h + linear.bias) for linear, h in zip(maps, given, strict=True)]
+    return [
+        torch.tanh(linear.weight @ h + linear.bias) for linear, h in zip(maps, given, strict=True)
+    ]
 
 
 def looked_up(model: Seq2Seq, s: Tensor, memory: list[Tensor]) -> Tensor:
     weights = torch.stack([energy(model, s, h) for h in memory]).exp()
     return sum(
-        (a * h for a, h in zip(weights / weights.sum(), memory, strict=True)), torch.zeros_like(memory[0])
+        (a * h for a, h in zip(weights / weights.sum(), memory, strict=True)),
+        torch.zeros_like(memory[0]),
     )
 
 
@@ -142,7 +150,9 @@ def deep_output(model: Seq2Seq, s: Tensor, y: Tensor, context: Tensor) -> Tensor
     mixed = model.readout.linear.weight @ torch.cat(parts) + model.readout.linear.bias
     if c.readout == "linear":
         return mixed
-    return torch.stack([torch.maximum(mixed[k], mixed[k + c.readout_width]) for k in range(c.readout_width)])
+    return torch.stack(
+        [torch.maximum(mixed[k], mixed[k + c.readout_width]) for k in range(c.readout_width)]
+    )
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -162,7 +172,11 @@ KINDS: dict[str, dict[str, Any]] = {
             "encoder_layers": 2,
             "decoder_layers": 2,
         }
-        for attention, query in (("additive", "previous"), ("additive", "current"), ("none", "previous"))
+        for attention, query in (
+            ("additive", "previous"),
+            ("additive", "current"),
+            ("none", "previous"),
+        )
     },
     "2 layers, bridge by maps": {"width": 5, "encoder_layers": 2, "decoder_layers": 2},
     "bridge by a map": {"width": 5},
@@ -194,7 +208,11 @@ def test_bridge_starts_each_layer_from_that_of_the_encoder(
     """The stacks are aligned at the top, so the encoder's top layer is never left out; c_0 likewise."""
     for width in (6, 5):
         model = drawn(
-            cell=cell, encoder_layers=layers[0], decoder_layers=layers[1], bridge=bridge, width=width
+            cell=cell,
+            encoder_layers=layers[0],
+            decoder_layers=layers[1],
+            bridge=bridge,
+            width=width,
         )
         source = ids(SOURCE)
         _, final = model.encoder(model.source_embedding(source))
@@ -204,7 +222,11 @@ def test_bridge_starts_each_layer_from_that_of_the_encoder(
         for part, ends in zip(state, final, strict=True):
             for k in range(layers[1]):
                 at = 2 * min(k + max(layers[0] - layers[1], 0), layers[0] - 1)
-                given = ends[0, at + 1] if bridge == "backward" else torch.cat([ends[0, at], ends[0, at + 1]])
+                given = (
+                    ends[0, at + 1]
+                    if bridge == "backward"
+                    else torch.cat([ends[0, at], ends[0, at + 1]])
+                )
                 identity = bridge == "final" and width == 6
                 close(part[0, k], given if identity else torch.tanh(next(maps)(given)))
         assert next(maps, None) is None
@@ -236,7 +258,10 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
         plain = drawn(attention=attention)
         turned = drawn(attention=attention, reverse_source=True)
         turned.load_state_dict(plain.state_dict())
-        sources, flipped = ids(SOURCE, [4, 6, EOS, PAD, PAD]), ids(SOURCE[::-1], [EOS, 6, 4, PAD, PAD])
+        sources, flipped = (
+            ids(SOURCE, [4, 6, EOS, PAD, PAD]),
+            ids(SOURCE[::-1], [EOS, 6, 4, PAD, PAD]),
+        )
         tokens = ids(TOKENS, TOKENS)
         close(turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(flipped))[0])
         assert not torch.allclose(
@@ -319,7 +344,10 @@ def test_a_beam_reads_the_one_memory_of_its_input(attention: str) -> None:
         [[BOS]],
         [6],
         GenerationOptions(
-            strategy=BeamSearch(width=5, n_best=5), eos=EOS, pad=PAD, processors=[forbid([PAD, BOS])]
+            strategy=BeamSearch(width=5, n_best=5),
+            eos=EOS,
+            pad=PAD,
+            processors=[forbid([PAD, BOS])],
         ),
     )
     assert len(found) == 5
@@ -399,11 +427,15 @@ def on_meta(size: str, vocabulary: int) -> Seq2Seq:
 
 
 def test_sutskever2014_has_the_figures_of_the_paper() -> None:
-    """4 layers of 1000 LSTM cells, embeddings of 1000; "64M are pure recurrent connections (32M for each)"."""
+    """4 layers of 1000 LSTM cells, embeddings of 1000; "64M are pure recurrent connections (32M for
+    each)"."""
     vocabulary = 80_000
     model = on_meta("sutskever2014", vocabulary)
     for stack in (model.encoder, model.decoder):
-        assert sum(layer.weight_x.numel() + layer.weight_h.numel() for layer in stack.stack) == 32_000_000
+        assert (
+            sum(layer.weight_x.numel() + layer.weight_h.numel() for layer in stack.stack)
+            == 32_000_000
+        )
         assert not stack.config.bidirectional
     biases = 2 * 4 * 4000 + vocabulary
     assert parameters(model) == 64_000_000 + 3 * vocabulary * 1000 + biases
@@ -423,7 +455,10 @@ def test_bahdanau2015_has_the_figures_of_the_paper() -> None:
     attention = inner * n + inner + inner * 2 * n + inner
     readout = 2 * deep * (n + m + 2 * n) + 2 * deep
     output = k * deep + k
-    assert parameters(model) == embeddings + encoder + first_state + decoder + attention + readout + output
+    assert (
+        parameters(model)
+        == embeddings + encoder + first_state + decoder + attention + readout + output
+    )
     assert isinstance(model.attention, AdditiveScores)
     assert model.config.attend_from == "previous"
     assert model.config.bidirectional
@@ -456,5 +491,6 @@ def test_bfloat16_autocast_trains_and_is_close(cell: str, attention: Any) -> Non
         torch.autograd.backward(logits.float().logsumexp(-1).sum())
     torch.testing.assert_close(logits.float(), expected, rtol=0.1, atol=0.1)
     assert all(
-        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters()
+        parameter.grad is not None and parameter.grad.isfinite().all()
+        for parameter in model.parameters()
     )

@@ -72,21 +72,29 @@ def bias_of(table: Tensor, config: T5Config, *, both_ways: bool) -> Bias:
     """What is added to the score of a head and a distance."""
 
     def bias(head: int, distance: int) -> float:
-        bucket = buckets_by_rule(distance, config.buckets, config.furthest, bidirectional=both_ways)[-1]
+        bucket = buckets_by_rule(
+            distance, config.buckets, config.furthest, bidirectional=both_ways
+        )[-1]
         return float(table[bucket, head])
 
     return bias
 
 
 def written_out(model: T5, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """Logits `(steps, vocabulary)`, and where each head looks at the source `(layers, heads, steps, source)`."""
+    """Logits `(steps, vocabulary)`, and where each head looks at the source `(layers, heads, steps,
+    source)`."""
     c, looks = model.config, []
     x, y = model.embedding.weight[source], model.embedding.weight[target]
     bias = bias_of(model.encoder_bias.table, c, both_ways=True)
     for b in model.encoder.blocks:
         block: Any = b
         x = x + attention(
-            block.attention, rms_norm(block.attention_norm, x, c.norm_epsilon), c.heads, 1.0, every, bias
+            block.attention,
+            rms_norm(block.attention_norm, x, c.norm_epsilon),
+            c.heads,
+            1.0,
+            every,
+            bias,
         )
         x = x + feed_forward(
             block.feed_forward,
@@ -99,7 +107,12 @@ def written_out(model: T5, source: list[int], target: list[int]) -> tuple[Tensor
     for b in model.decoder.blocks:
         block = b
         y = y + attention(
-            block.attention, rms_norm(block.attention_norm, y, c.norm_epsilon), c.heads, 1.0, causal, bias
+            block.attention,
+            rms_norm(block.attention_norm, y, c.norm_epsilon),
+            c.heads,
+            1.0,
+            causal,
+            bias,
         )
         looked, weights = cross_attention(
             block.cross_attention,
@@ -119,13 +132,18 @@ def written_out(model: T5, source: list[int], target: list[int]) -> tuple[Tensor
     hidden = rms_norm(model.decoder.norm, y, c.norm_epsilon)
     if c.scale_output:
         hidden = hidden / math.sqrt(c.width)
-    return hidden @ (model.embedding.weight if c.tie_output else model.output.weight).T, torch.stack(looks)
+    return hidden @ (
+        model.embedding.weight if c.tie_output else model.output.weight
+    ).T, torch.stack(looks)
 
 
 @torch.no_grad()
 def test_logits_and_looks_are_the_equations(model: T5) -> None:
     other = [4, 4, 7]
-    source, target = torch.tensor([SOURCE, [0, *other, 0, 0, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
+    source, target = (
+        torch.tensor([SOURCE, [0, *other, 0, 0, 0, 0]]),
+        torch.tensor([TARGET, TARGET[::-1]]),
+    )
     logits, _ = model(target, model.encode(source))
     looks = model.attention_weights(target, model.encode(source))
     for row, (text, where) in enumerate(((SOURCE, slice(0, 8)), (other, slice(1, 4)))):
@@ -254,7 +272,10 @@ def test_dropout_is_in_training_only(name: str) -> None:
         ({"activation": "swich"}, r"model\.activation must be one of gelu, .*, but is 'swich'"),
         ({"buckets": 0}, r"model\.buckets must be a multiple of 4, but is 0"),
         ({"buckets": 6}, r"model\.buckets must be a multiple of 4, but is 6"),
-        ({"buckets": 8, "furthest": 4}, r"model\.furthest must be above half of model\.buckets, but is 4"),
+        (
+            {"buckets": 8, "furthest": 4},
+            r"model\.furthest must be above half of model\.buckets, but is 4",
+        ),
         *(({name: 1.0}, rf"model\.{name} must be in \[0, 1\), but is 1\.0") for name in TRAINED),
     ],
 )
@@ -322,7 +343,9 @@ def test_published_sizes_have_the_published_parameters(size: str, parameters: in
     """As counted by transformers, whose 5.24 ties the output of v1.1 too; a vocabulary of 32,128."""
     hf = pytest.importorskip("transformers")
     figures = SIZES[size]
-    newer = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if "v1.1" in size else {}
+    newer = (
+        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if "v1.1" in size else {}
+    )
     with torch.device("meta"):
         ours: nn.Module = T5(T5Config(vocabulary_size=32128, **figures))
         theirs = hf.T5ForConditionalGeneration(
@@ -337,7 +360,9 @@ def test_published_sizes_have_the_published_parameters(size: str, parameters: in
                 **newer,
             )
         )
-    its, mine = (sum(parameter.numel() for parameter in model.parameters()) for model in (theirs, ours))
+    its, mine = (
+        sum(parameter.numel() for parameter in model.parameters()) for model in (theirs, ours)
+    )
     assert its + (32128 * figures["width"] if newer else 0) == mine == parameters
 
 

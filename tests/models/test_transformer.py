@@ -43,7 +43,12 @@ BART = {
 KINDS: dict[str, dict[str, Any]] = {
     "norm before": {},
     "vaswani": {"norm": "after"},
-    "marian": {"norm": "after", "positions": "sinusoidal-halves", "activation": "silu", "output_bias": True},
+    "marian": {
+        "norm": "after",
+        "positions": "sinusoidal-halves",
+        "activation": "silu",
+        "output_bias": True,
+    },
     "odd width": {"width": 7, "heads": 7, "positions": "sinusoidal-halves", "decoder_layers": 1},
     "bart": {**BART, "context": 9, "activation": "gelu"},
     "two embeddings, untied": {
@@ -85,10 +90,14 @@ def placed(model: Transformer, ids: list[int], side: str) -> Tensor:
         x = x * math.sqrt(c.width)
     if c.positions == "learned":
         table: Any = model.source_positions if source else model.positions
-        x = x + torch.stack([table.embedding.weight[p + c.position_offset] for p in range(len(ids))])
+        x = x + torch.stack(
+            [table.embedding.weight[p + c.position_offset] for p in range(len(ids))]
+        )
     else:
         halves = c.positions == "sinusoidal-halves"
-        x = x + torch.tensor([sinusoid(p, c.width, halves=halves) for p in range(len(ids))], dtype=x.dtype)
+        x = x + torch.tensor(
+            [sinusoid(p, c.width, halves=halves) for p in range(len(ids))], dtype=x.dtype
+        )
     return layer_norm(model.source_norm if source else model.norm, x, c.norm_epsilon)
 
 
@@ -102,7 +111,8 @@ def add(x: Tensor, norm: Any, layer: Any, model: Transformer) -> Tensor:
 
 
 def written_out(model: Transformer, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """Logits `(steps, vocabulary)`, and where each head looks at the source `(layers, heads, steps, source)`."""
+    """Logits `(steps, vocabulary)`, and where each head looks at the source `(layers, heads, steps,
+    source)`."""
     c, looks = model.config, []
     x = placed(model, source, "source")
     for b in model.encoder.blocks:
@@ -110,7 +120,9 @@ def written_out(model: Transformer, source: list[int], target: list[int]) -> tup
         x = add(
             x,
             block.attention_norm,
-            lambda z, b=block: attention(b.attention, z, c.heads, (c.width // c.heads) ** -0.5, every),
+            lambda z, b=block: attention(
+                b.attention, z, c.heads, (c.width // c.heads) ** -0.5, every
+            ),
             model,
         )
         x = add(
@@ -132,7 +144,10 @@ def written_out(model: Transformer, source: list[int], target: list[int]) -> tup
             return found
 
         y = add(
-            y, block.attention_norm, lambda z, b=block: attention(b.attention, z, heads, scale, causal), model
+            y,
+            block.attention_norm,
+            lambda z, b=block: attention(b.attention, z, heads, scale, causal),
+            model,
         )
         y = add(y, block.cross_attention_norm, looking, model)
         y = add(
@@ -210,7 +225,9 @@ def torchs(model: Transformer, norm_first: bool) -> tuple[nn.Transformer, dict[s
     }
     of_encoder = both | {"norm2.": ["feed_forward_norm."]}
     of_decoder = both | {"norm2.": ["cross_attention_norm."], "norm3.": ["feed_forward_norm."]}
-    of_decoder |= {"multihead_attn.in_proj_": ["cross_attention.query.", "cross_attention.key_value."]}
+    of_decoder |= {
+        "multihead_attn.in_proj_": ["cross_attention.query.", "cross_attention.key_value."]
+    }
     of_decoder |= {"multihead_attn.out_proj.": ["cross_attention.output."]}
     names = {}
     for side, table, layers in (
@@ -226,7 +243,10 @@ def torchs(model: Transformer, norm_first: bool) -> tuple[nn.Transformer, dict[s
             if norm_first:
                 names[f"{side}.norm.{kind}"] = [f"{side}.norm.{kind}"]
     theirs.load_state_dict(
-        {its: torch.cat([model.get_parameter(part).detach() for part in mine]) for its, mine in names.items()}
+        {
+            its: torch.cat([model.get_parameter(part).detach() for part in mine])
+            for its, mine in names.items()
+        }
     )
     return theirs, names
 
@@ -240,7 +260,8 @@ def test_torchs_transformer_is_the_same(norm: Any, activation: str) -> None:
     source, target = torch.tensor([SOURCE, [4, 4, 7, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
     pad = source == 0
     x, y = (
-        model.embedding(ids) * math.sqrt(6) + sinusoids(torch.arange(ids.shape[1]), 6, torch.float64)
+        model.embedding(ids) * math.sqrt(6)
+        + sinusoids(torch.arange(ids.shape[1]), 6, torch.float64)
         for ids in (source, target)
     )
     mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
@@ -249,9 +270,13 @@ def test_torchs_transformer_is_the_same(norm: Any, activation: str) -> None:
     close(found, expected)
     weights = torch.randn(found.shape, dtype=torch.float64)
     mine = [part for parts in names.values() for part in parts]
-    blocks = {name for name, _ in model.named_parameters() if name.startswith(("encoder", "decoder"))}
+    blocks = {
+        name for name, _ in model.named_parameters() if name.startswith(("encoder", "decoder"))
+    }
     assert set(mine) == blocks
-    ours = torch.autograd.grad((found * weights).sum(), [model.get_parameter(part) for part in mine])
+    ours = torch.autograd.grad(
+        (found * weights).sum(), [model.get_parameter(part) for part in mine]
+    )
     gradients = dict(zip(mine, ours, strict=True))
     for name, its in zip(
         names,
@@ -295,7 +320,9 @@ def answer(model: Transformer) -> Tensor:
 
 
 def test_every_field_changes_the_result() -> None:
-    assert CHANGED.keys() | {*TRAINED, *OF_A_TABLE} == {field.name for field in fields(TransformerConfig)}
+    assert CHANGED.keys() | {*TRAINED, *OF_A_TABLE} == {
+        field.name for field in fields(TransformerConfig)
+    }
     before = answer(made())
     for name, value in CHANGED.items():
         assert different(answer(made(**{name: value})), before), name
@@ -347,7 +374,10 @@ def test_learned_positions_say_their_limit() -> None:
         ({"decoder_layers": -1}, r"model\.decoder_layers must be at least 1, but is -1"),
         ({"decoder_heads": 0}, r"model\.decoder_heads must be at least 1"),
         ({"feed_forward_width": 0}, r"model\.feed_forward_width must be at least 1"),
-        ({"decoder_feed_forward_width": 0}, r"model\.decoder_feed_forward_width must be at least 1"),
+        (
+            {"decoder_feed_forward_width": 0},
+            r"model\.decoder_feed_forward_width must be at least 1",
+        ),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
         (
             {"decoder_heads": 4},
@@ -375,7 +405,9 @@ def test_weights_begin_as_published() -> None:
     each by itself."""
     torch.manual_seed(0)
     model = Transformer(
-        TransformerConfig(vocabulary_size=500, width=64, heads=4, share_embeddings=False, tie_output=False)
+        TransformerConfig(
+            vocabulary_size=500, width=64, heads=4, share_embeddings=False, tie_output=False
+        )
     )
     for name, parameter in model.named_parameters():
         spread = float(parameter.detach().std())

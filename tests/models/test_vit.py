@@ -20,13 +20,34 @@ from seqloom.models.vit import ABOUT, SIZES, ViT, ViTConfig
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = ViTConfig(
-    labels=("a", "b", "c"), image_size=8, patch_size=2, channels=3, width=12, layers=2, heads=3, dropout=0.0
+    labels=("a", "b", "c"),
+    image_size=8,
+    patch_size=2,
+    channels=3,
+    width=12,
+    layers=2,
+    heads=3,
+    dropout=0.0,
 )
 KINDS: dict[str, dict[str, Any]] = {
     "tiny": {},
-    "no biases in queries, keys, values": {"query_key_value_biases": False, "feed_forward_width": 7},
-    "grey, one patch, one head": {"channels": 1, "patch_size": 8, "heads": 1, "activation": "gelu-tanh"},
-    "odd width": {"width": 15, "heads": 5, "layers": 3, "norm_epsilon": 1e-12, "activation": "relu"},
+    "no biases in queries, keys, values": {
+        "query_key_value_biases": False,
+        "feed_forward_width": 7,
+    },
+    "grey, one patch, one head": {
+        "channels": 1,
+        "patch_size": 8,
+        "heads": 1,
+        "activation": "gelu-tanh",
+    },
+    "odd width": {
+        "width": 15,
+        "heads": 5,
+        "layers": 3,
+        "norm_epsilon": 1e-12,
+        "activation": "relu",
+    },
     "no head": {"labels": ()},
     "head on patches": {"labels": (), "head": "patches", "channels": 1},
 }
@@ -80,7 +101,9 @@ def written_out(model: ViT, image: Tensor) -> tuple[Tensor, list[Tensor]]:
     c, p = model.config, model.config.patch_size
     side = c.image_size // p
     cut = [
-        image[:, i * p : (i + 1) * p, j * p : (j + 1) * p].flatten() for i in range(side) for j in range(side)
+        image[:, i * p : (i + 1) * p, j * p : (j + 1) * p].flatten()
+        for i in range(side)
+        for j in range(side)
     ]
     embedded = F.linear(torch.stack(cut), model.patches.weight.flatten(1), model.patches.bias)
     z = torch.cat([model.cls[0], embedded]) + model.positions[0]
@@ -112,7 +135,9 @@ def test_equations(model: ViT) -> None:
     images = images_for(model)
     expected = [written_out(model, image) for image in images]
     close(model(images), torch.stack([logits for logits, _ in expected]))
-    close(model.attention_weights(images), torch.stack([torch.stack(looks) for _, looks in expected]))
+    close(
+        model.attention_weights(images), torch.stack([torch.stack(looks) for _, looks in expected])
+    )
 
 
 # transformers
@@ -135,7 +160,9 @@ def transformers_model(model: ViT) -> Any:
         qkv_bias=c.query_key_value_biases,
         num_labels=max(len(c.labels), 1),
     )
-    without = partial(transformers.ViTModel, add_pooling_layer=False, use_mask_token=c.head == "patches")
+    without = partial(
+        transformers.ViTModel, add_pooling_layer=False, use_mask_token=c.head == "patches"
+    )
     kind = transformers.ViTForImageClassification if c.labels else without
     theirs = kind(config)
     theirs = theirs.to(model.cls.dtype).eval()
@@ -186,12 +213,19 @@ def test_equals_transformers(kind: str, dtype: torch.dtype, tolerance: float) ->
         if not model.config.labels:
             close(model.read(images), given.last_hidden_state, tolerance)
         else:
-            close(model(images), given.logits, tolerance * max(1.0, float(given.logits.detach().abs().max())))
+            close(
+                model(images),
+                given.logits,
+                tolerance * max(1.0, float(given.logits.detach().abs().max())),
+            )
 
 
 def test_masked_patches_are_those_of_transformers() -> None:
     model = drawn(**KINDS["head on patches"])
-    images, hidden = images_for(model), torch.rand(3, 16, generator=torch.Generator().manual_seed(3)) < 0.5
+    images, hidden = (
+        images_for(model),
+        torch.rand(3, 16, generator=torch.Generator().manual_seed(3)) < 0.5,
+    )
     given = transformers_model(model)(images, bool_masked_pos=hidden)
     close(model.read(images, torch.arange(16).where(~hidden, -1)), given.last_hidden_state)
 
@@ -275,7 +309,9 @@ def test_what_is_masked_is_not_seen() -> None:
     other[:, :, 2:4, 2:4] += 1  # patch 5 of four by four
     close(model(other, sources), model(images, sources))
     assert not torch.allclose(model(other), model(images))
-    with pytest.raises(UsageError, match=r"must have model.head=patches, but this one has no \[mask\]"):
+    with pytest.raises(
+        UsageError, match=r"must have model.head=patches, but this one has no \[mask\]"
+    ):
         drawn(channels=1)(images, sources)
 
 
@@ -327,7 +363,9 @@ def test_a_new_model_says_nothing_and_learns_at_once() -> None:
     logits = model(images_for(model).float())
     assert not logits.any()
     assert model.head is not None
-    (gradient,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([0, 1, 2])), [model.head.weight])
+    (gradient,) = torch.autograd.grad(
+        F.cross_entropy(logits, torch.tensor([0, 1, 2])), [model.head.weight]
+    )
     assert bool(gradient.any())
     scales = {
         name: float(p.detach().std())
@@ -339,21 +377,29 @@ def test_a_new_model_says_nothing_and_learns_at_once() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1, 8, 8), (1, 3, 8, 7), (1, 3, 9, 8), (1, 3, 0, 8)])
 def test_an_image_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"must have 3 channels .* model.patch_size=2 divides, but has"):
+    with pytest.raises(
+        UsageError, match=r"must have 3 channels .* model.patch_size=2 divides, but has"
+    ):
         ViT(TINY)(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch_size": 3}, "model.patch_size must divide model.image_size, but 8 is not a multiple of 3"),
+        (
+            {"patch_size": 3},
+            "model.patch_size must divide model.image_size, but 8 is not a multiple of 3",
+        ),
         ({"heads": 5}, "model.heads must divide model.width"),
         ({"patch_size": 0}, "model.patch_size must be at least 1, but is 0"),
         ({"activation": "sine"}, "model.activation must be one of gelu, "),
         ({"dropout": 1.0}, "model.dropout must be in [0, 1), but is 1.0"),
         ({"norm_epsilon": 0.0}, "model.norm_epsilon must be greater than 0"),
         ({"head": "pixels"}, "model.head must be one of labels, patches, but is 'pixels'"),
-        ({"head": "patches"}, "model.head=patches tells colours and has no labels, but model.labels names 3"),
+        (
+            {"head": "patches"},
+            "model.head=patches tells colours and has no labels, but model.labels names 3",
+        ),
         (
             {"head": "patches", "labels": (), "patch_size": 8},
             "model.patch_size must be below model.image_size=8 with model.head=patches, but is as large",

@@ -85,7 +85,9 @@ def test_who_trains_without_them_is_told(
             model=f"{name}:tiny",
             settings=settings,
         )
-        assert any("python -m seqloom.native" in line for line in notices) == (name == "recurrent_lm")
+        assert any("python -m seqloom.native" in line for line in notices) == (
+            name == "recurrent_lm"
+        )
 
 
 def test_each_processor_has_its_library() -> None:
@@ -116,10 +118,16 @@ def test_a_build_makes_what_loads_without_any_special_instructions(
     (made,) = build(copied(tmp_path))
     assert made == tmp_path / "recurrent-plain.so"
     assert load(made) is not None
-    assert {path.suffix for path in tmp_path.iterdir()} == {".h", ".cpp", ".so"}  # nothing else is left
+    assert {path.suffix for path in tmp_path.iterdir()} == {
+        ".h",
+        ".cpp",
+        ".so",
+    }  # nothing else is left
 
 
-def test_without_a_compiler_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(
@@ -158,7 +166,9 @@ def test_what_does_not_compile_leaves_no_library(tmp_path: Path) -> None:
 def test_the_build_needs_nothing_installed() -> None:
     """It runs when pip has the build system alone."""
     code = f"import runpy; print(len(runpy.run_path({str(SOURCES / 'build.py')!r})['KINDS']))"
-    run = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "3"
 
 

@@ -10,7 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from tests.recorded.commands import CNN, GPT, S2S, VIT, WORDS, Command, command, commands, sets, training
+from tests.recorded.commands import (
+    CNN,
+    GPT,
+    S2S,
+    VIT,
+    WORDS,
+    Command,
+    command,
+    commands,
+    sets,
+    training,
+)
 
 Prepare = Callable[[Path], None]
 
@@ -116,7 +127,11 @@ MISPLACED = json.dumps(
                     {
                         "context": "a b",
                         "qas": [
-                            {"id": "q1", "question": "c ?", "answers": [{"text": "b", "answer_start": 0}]}
+                            {
+                                "id": "q1",
+                                "question": "c ?",
+                                "answers": [{"text": "b", "answer_start": 0}],
+                            }
                         ],
                     }
                 ]
@@ -173,7 +188,9 @@ BAD = [
     bad(
         "set-several",
         trains(
-            "translation", "data/train.tsv", "--set train.beta2=2 --set train.epochs=-1 --set data.nothing=1"
+            "translation",
+            "data/train.tsv",
+            "--set train.beta2=2 --set train.epochs=-1 --set data.nothing=1",
         ),
     ),
     setting("train.max_steps", "-3"),
@@ -193,19 +210,27 @@ BAD = [
     bad(
         "model-heads",
         trains(
-            "translation", "data/train.tsv", "--model transformer --set model.width=10 --set model.heads=4"
+            "translation",
+            "data/train.tsv",
+            "--model transformer --set model.width=10 --set model.heads=4",
         ),
     ),
     bad(
         "model-window",
-        trains("text-generation", "data/book.txt", f"{GPT} {sets('train', 'window=99 max_steps=2')}"),
+        trains(
+            "text-generation", "data/book.txt", f"{GPT} {sets('train', 'window=99 max_steps=2')}"
+        ),
     ),
     bad("idle-head", trains("token-classification", "data/tags.conllu", "--set head.pooling=max")),
     bad("idle-data", trains("text-classification", "data/reviews.csv", "--set data.document=file")),
     bad("from-task", trains("translation", "data/train.tsv", "--from data/hub-bert")),
     bad(
         "from-tokenizer",
-        trains("text-classification", "data/reviews.csv", "--from data/hub-bert --set data.tokenizer=words"),
+        trains(
+            "text-classification",
+            "data/reviews.csv",
+            "--from data/hub-bert --set data.tokenizer=words",
+        ),
     ),
     bad("validation-stdin", trains("translation", "data/train.tsv", "--validation -")),
     bad("config-missing", "train --config missing.yaml"),
@@ -230,10 +255,18 @@ BAD = [
     # data
     bad("data-missing", trains("translation", "data/nothing.tsv")),
     bad("data-empty", trains("translation", "empty.tsv"), _written("empty.tsv", "")),
-    bad("data-header-only", trains("translation", "header.tsv"), _written("header.tsv", "source\ttarget\n")),
+    bad(
+        "data-header-only",
+        trains("translation", "header.tsv"),
+        _written("header.tsv", "source\ttarget\n"),
+    ),
     bad("data-one-file", trains("translation", "data/train.en")),
     bad("data-unequal", trains("translation", "data/train.en data/val.de")),
-    bad("data-cells", trains("translation", "cells.tsv"), _written("cells.tsv", "source\ttarget\na\tb\nc\n")),
+    bad(
+        "data-cells",
+        trains("translation", "cells.tsv"),
+        _written("cells.tsv", "source\ttarget\na\tb\nc\n"),
+    ),
     bad("data-column", trains("translation", "data/train.tsv", "--set data.source=english")),
     bad(
         "data-quotes",
@@ -276,7 +309,9 @@ BAD = [
         trains("text-classification", "one.csv"),
         _written("one.csv", "text,label\na,x\nb,x\nc,x\n"),
     ),
-    bad("data-squad", trains("question-answering", "squad.json"), _written("squad.json", MISPLACED)),
+    bad(
+        "data-squad", trains("question-answering", "squad.json"), _written("squad.json", MISPLACED)
+    ),
     bad(
         "data-choices",
         trains("multiple-choice", "one.jsonl"),
@@ -289,7 +324,9 @@ BAD = [
         trains("image-classification", "images-ubyte data/images-labels-idx1-ubyte"),
         _written("images-ubyte", b"\x00\x00\x08\x03\x00\x00"),
     ),
-    bad("data-idx-missing", trains("image-classification", "data/images-idx3-ubyte no-labels-ubyte")),
+    bad(
+        "data-idx-missing", trains("image-classification", "data/images-idx3-ubyte no-labels-ubyte")
+    ),
     bad("check-jsonl", "check translation lines.jsonl --json"),
     bad("check-model", "check translation data/train.tsv --model seq2seq"),
     # run folders
@@ -306,7 +343,11 @@ BAD = [
         _copied("s2s", "cut2", _unsealed(_cut("model.safetensors", 900))),
     ),
     bad("folder-nan", "predict nan data/test.en", _copied("s2s", "nan", _unsealed(_not_a_number))),
-    bad("folder-manifest", "predict manifest data/test.en", _copied("s2s", "manifest", _not_a_number)),
+    bad(
+        "folder-manifest",
+        "predict manifest data/test.en",
+        _copied("s2s", "manifest", _not_a_number),
+    ),
     bad(
         "folder-manifest-broken",
         "predict broken data/test.en",
@@ -322,17 +363,28 @@ BAD = [
         "predict shape data/test.en",
         _copied("s2s", "shape", _unsealed(_changed("config.json", "width", 9))),
     ),
-    bad("folder-tokenizer", "predict tok data/test.en", _copied("s2s", "tok", _removed("tokenizer.json"))),
+    bad(
+        "folder-tokenizer",
+        "predict tok data/test.en",
+        _copied("s2s", "tok", _removed("tokenizer.json")),
+    ),
     bad(
         "folder-no-weights",
         "predict none data/test.en",
         _copied("s2s", "none", _removed("model.safetensors", "manifest.json", "checkpoint-4")),
     ),
     bad(
-        "resume-changed", "train --resume changed", _copied("s2s", "changed", _written("run.yaml", OTHER_RUN))
+        "resume-changed",
+        "train --resume changed",
+        _copied("s2s", "changed", _written("run.yaml", OTHER_RUN)),
     ),
     bad("pickle", "predict pickled -", _pickle, "a\n"),
-    bad("hub-option", "predict odd-hub -", _hub("odd-hub", "position_embedding_type", "relative_key"), "a\n"),
+    bad(
+        "hub-option",
+        "predict odd-hub -",
+        _hub("odd-hub", "position_embedding_type", "relative_key"),
+        "a\n",
+    ),
     bad("hub-family", "predict odd-family -", _hub("odd-family", "model_type", "llama"), "a\n"),
     bad("hub-shape", "import odd-shape new", _hub("odd-shape", "hidden_size", 16)),
     # verbs and models that do not fit

@@ -48,7 +48,9 @@ def commands(
     for line in text.strip().replace("\n    ", " ").split("\n"):
         name, _, words = line.partition(": ")
         stopped = interrupted.get(name)
-        found.append(command(name, words, stdin.get(name, ""), fails=stopped is not None, interrupt=stopped))
+        found.append(
+            command(name, words, stdin.get(name, ""), fails=stopped is not None, interrupt=stopped)
+        )
     unknown = (stdin.keys() | interrupted.keys()) - {one.name for one in found}
     assert not unknown, unknown
     return found
@@ -86,11 +88,31 @@ BOOK = "data/book.txt --validation data/dev.txt"
 SENTENCES = "the red dog sees the cat\n\nthe boat likes the old house\n"
 
 VERB_NAMES = (
-    *("train", "evaluate", "predict", "generate", "score", "ensemble", "complete", "rescore", "degeneration"),
+    *(
+        "train",
+        "evaluate",
+        "predict",
+        "generate",
+        "score",
+        "ensemble",
+        "complete",
+        "rescore",
+        "degeneration",
+    ),
     *("exact", "explain", "check", "models", "probe", "compare", "export", "import", "demo"),
 )
 FAMILIES = (
-    *("ngram", "recurrent_lm", "seq2seq", "transformer", "t5", "bert", "gpt", "vit", "bag_of_words"),
+    *(
+        "ngram",
+        "recurrent_lm",
+        "seq2seq",
+        "transformer",
+        "t5",
+        "bert",
+        "gpt",
+        "vit",
+        "bag_of_words",
+    ),
     *("convolution", "recurrent"),
 )
 

@@ -100,9 +100,9 @@ def _read(path: Path) -> str:
 
 def _shown(before: str, after: str) -> str:
     """A diff without context; of long lines the part where they part."""
-    lines = list(difflib.unified_diff(_pretty(before), _pretty(after), "before", "after", lineterm="", n=0))[
-        2:
-    ]
+    lines = list(
+        difflib.unified_diff(_pretty(before), _pretty(after), "before", "after", lineterm="", n=0)
+    )[2:]
     return "\n".join(line if len(line) <= 300 else line[:300] + " ..." for line in lines)
 
 
@@ -114,7 +114,11 @@ def _pretty(text: str) -> list[str]:
             content = json.loads(line) if line[:1] in ("{", "[") else None
         except ValueError:
             content = None
-        lines += [line] if content is None else json.dumps(content, indent=1, ensure_ascii=False).split("\n")
+        lines += (
+            [line]
+            if content is None
+            else json.dumps(content, indent=1, ensure_ascii=False).split("\n")
+        )
     return lines
 
 
@@ -126,7 +130,9 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=12, help="lines of each difference, at most")
     parser.add_argument("--part", action="store_true", help="AFTER holds some chains only")
     given = parser.parse_args()
-    renames = Renames(**json.loads(given.renames.read_text("utf-8"))) if given.renames else Renames()
+    renames = (
+        Renames(**json.loads(given.renames.read_text("utf-8"))) if given.renames else Renames()
+    )
     shown, expected = 0, 0
     for name, what, difference in differences(given.before, given.after, renames, given.part):
         if renames.is_expected(name):

@@ -40,11 +40,15 @@ def _run(request: dict[str, Any]) -> None:
     """The command, in this process, which ends with it."""
     os.chdir(request["cwd"])
     writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    for number, (name, how) in enumerate((("stdin", os.O_RDONLY), ("stdout", writing), ("stderr", writing))):
+    for number, (name, how) in enumerate(
+        (("stdin", os.O_RDONLY), ("stdout", writing), ("stderr", writing))
+    ):
         os.dup2(os.open(request[name], how, 0o644), number)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )
     sys.argv = ["seqloom", *request["words"]]
     sys.path.insert(0, request["cwd"])
     code: object = 0

@@ -45,7 +45,9 @@ from tests.recorded.bad_inputs import BAD, SETUP
 from tests.recorded.commands import CHAINS, Command
 from tests.recorded.toy_data import write_data
 
-TIMED = re.compile(r"second|minute|memory|version|kernels|threads|hostname|latency|^pace$|^time$|_mib$")
+TIMED = re.compile(
+    r"second|minute|memory|version|kernels|threads|hostname|latency|^pace$|^time$|_mib$"
+)
 """Keys of JSON whose values differ from run to run, or from machine to machine."""
 TIMED_ROW = re.compile(r"^( *(?:seconds|minutes|memory)\b[^│]*│).*$")
 """A row of a table for people with such a value."""
@@ -65,7 +67,19 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "LC_ALL": "C.UTF-8",
 }
-TEXTS = (".json", ".jsonl", ".yaml", ".md", ".txt", ".tsv", ".csv", ".arpa", ".svg", ".html", ".model")
+TEXTS = (
+    ".json",
+    ".jsonl",
+    ".yaml",
+    ".md",
+    ".txt",
+    ".tsv",
+    ".csv",
+    ".arpa",
+    ".svg",
+    ".html",
+    ".model",
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,9 @@ class Recorder:
 
     def __init__(self, out: Path, python: str, forks: bool) -> None:
         self.out, self.python, self.forks = out, python, forks
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("SEQLOOM")}
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("SEQLOOM")
+        }
         self.environment |= ENVIRONMENT
         if "PYTHONPATH" in os.environ:
             self.environment["PYTHONPATH"] = os.path.abspath(os.environ["PYTHONPATH"])
@@ -123,7 +139,9 @@ class Recorder:
             code = self._interrupted(words, work, command.interrupt)
         elif server is not None and server.stdin is not None and server.stdout is not None:
             names = {name: str(path) for name, path in said.items()}
-            server.stdin.write(json.dumps({"words": command.words, "cwd": str(work), **names}) + "\n")
+            server.stdin.write(
+                json.dumps({"words": command.words, "cwd": str(work), **names}) + "\n"
+            )
             server.stdin.flush()
             code = int(server.stdout.readline())
         else:
@@ -153,7 +171,11 @@ class Recorder:
     def _interrupted(self, words: list[str], work: Path, pattern: str) -> int:
         """The exit code of a command that gets Ctrl-C as soon as a file of this pattern is there."""
         process = subprocess.Popen(
-            words, cwd=work, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            words,
+            cwd=work,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < until and not list(work.glob(pattern)):
@@ -178,7 +200,9 @@ class Recorder:
             if PROGRESS.match(line):
                 continue
             line = TIMED_ROW.sub(r"\1 <LEFT OUT>", line)
-            lines.append(re.sub(r"\b[\d,.]+ (s|ms|seconds|minutes|tokens/s|MiB)\b", r"<N> \1", line))
+            lines.append(
+                re.sub(r"\b[\d,.]+ (s|ms|seconds|minutes|tokens/s|MiB)\b", r"<N> \1", line)
+            )
         return "\n".join(lines)
 
     def _placed(self, text: str) -> str:
@@ -228,14 +252,22 @@ def _made(work: Path) -> Iterator[Path]:
     """The files that the commands made; those of wrong inputs aside."""
     for path in sorted(work.rglob("*")):
         parts = path.relative_to(work).parts
-        if path.is_file() and path.name != ".lock" and not set(parts) & set(LEFT_OUT) and parts[0] != "bad":
+        if (
+            path.is_file()
+            and path.name != ".lock"
+            and not set(parts) & set(LEFT_OUT)
+            and parts[0] != "bad"
+        ):
             yield path
 
 
 def _untimed(content: Any) -> Any:
     """JSON without what differs from run to run."""
     if isinstance(content, dict):
-        return {key: "<LEFT OUT>" if TIMED.search(key) else _untimed(value) for key, value in content.items()}
+        return {
+            key: "<LEFT OUT>" if TIMED.search(key) else _untimed(value)
+            for key, value in content.items()
+        }
     return [_untimed(item) for item in content] if isinstance(content, list) else content
 
 
@@ -249,7 +281,11 @@ def _untimed_table(text: str) -> str:
 def _unhashed(content: Any) -> Any:
     """A manifest without the sizes and hashes: the files themselves are compared."""
     if isinstance(content, dict):
-        return {key: _unhashed(value) for key, value in content.items() if key not in ("bytes", "sha256")}
+        return {
+            key: _unhashed(value)
+            for key, value in content.items()
+            if key not in ("bytes", "sha256")
+        }
     return [_unhashed(item) for item in content] if isinstance(content, list) else content
 
 
@@ -288,7 +324,9 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, help="chains of commands that run at a time")
     parser.add_argument("--only", help="one chain only")
-    parser.add_argument("--processes", action="store_true", help="start Python anew for each command")
+    parser.add_argument(
+        "--processes", action="store_true", help="start Python anew for each command"
+    )
     given = parser.parse_args()
     out = given.out.absolute()
     if out.exists():

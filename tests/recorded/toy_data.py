@@ -93,7 +93,8 @@ def _write_pairs(folder: Path) -> None:
         _lines(folder / f"{name}.en", texts)
         _lines(folder / f"{name}.de", [_translated(text) for text in texts])
         _lines(
-            folder / f"{name}.tsv", ["source\ttarget", *(f"{text}\t{_translated(text)}" for text in texts)]
+            folder / f"{name}.tsv",
+            ["source\ttarget", *(f"{text}\t{_translated(text)}" for text in texts)],
         )
         _objects(folder / f"{name}.jsonl", [{"source": t, "target": _translated(t)} for t in texts])
 
@@ -121,7 +122,9 @@ def _write_labels(folder: Path) -> None:
     for name, seed, count in (("reviews", 8, 60), ("reviews-test", 9, 16)):
         draw = Draw(seed)
         rows = [_review(draw) for _ in range(count)]
-        _lines(folder / f"{name}.csv", ["text,label", *(f'"{text}",{label}' for text, label in rows)])
+        _lines(
+            folder / f"{name}.csv", ["text,label", *(f'"{text}",{label}' for text, label in rows)]
+        )
         _objects(folder / f"{name}.jsonl", [{"text": text, "label": label} for text, label in rows])
         _lines(folder / f"{name}.fasttext", [f"__label__{label} {text}" for text, label in rows])
         _lines(folder / f"{name}.input.txt", [text for text, _ in rows])
@@ -149,7 +152,11 @@ def _write_labels(folder: Path) -> None:
 
 
 def _write_tags(folder: Path) -> None:
-    kinds = dict.fromkeys(NOUNS, "NOUN") | dict.fromkeys(ADJECTIVES, "ADJ") | dict.fromkeys(VERBS, "VERB")
+    kinds = (
+        dict.fromkeys(NOUNS, "NOUN")
+        | dict.fromkeys(ADJECTIVES, "ADJ")
+        | dict.fromkeys(VERBS, "VERB")
+    )
     for name, seed, count in (("tags", 16, 40), ("tags-test", 17, 10)):
         draw, conllu, spans = Draw(seed), [], []
         for number in range(count):
@@ -182,8 +189,12 @@ def _write_questions(folder: Path) -> None:
                 "question": f"what does the {subject} see ?",
                 "answers": [{"text": answer, "answer_start": start}],
             }
-            articles.append({"title": f"a{number}", "paragraphs": [{"context": context, "qas": [entry]}]})
-        (folder / f"{name}.json").write_text(json.dumps({"version": "1.1", "data": articles}), "utf-8")
+            articles.append(
+                {"title": f"a{number}", "paragraphs": [{"context": context, "qas": [entry]}]}
+            )
+        (folder / f"{name}.json").write_text(
+            json.dumps({"version": "1.1", "data": articles}), "utf-8"
+        )
 
 
 def _write_choices(folder: Path) -> None:
@@ -194,7 +205,9 @@ def _write_choices(folder: Path) -> None:
             options = [f"it is {draw.of(BAD)}", f"it is {draw.of(BAD)}"]
             options[right] = f"it is {draw.of(GOOD)}"
             question = f"what of the {noun} ?"
-            rows.append({"question": question, "option1": options[0], "option2": options[1], "label": right})
+            rows.append(
+                {"question": question, "option1": options[0], "option2": options[1], "label": right}
+            )
         _objects(folder / f"{name}.jsonl", rows)
 
 
@@ -237,7 +250,20 @@ def _write_images(folder: Path) -> None:
         )
 
 
-PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", *NOUNS, *ADJECTIVES, *VERBS, ".", "##s", "a")
+PIECES = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    *NOUNS,
+    *ADJECTIVES,
+    *VERBS,
+    ".",
+    "##s",
+    "a",
+)
 WIDTH = 8
 
 
@@ -260,7 +286,9 @@ def write_bert(folder: Path, architecture: str) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
     (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 32}),
+        json.dumps(
+            {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 32}
+        ),
         "utf-8",
     )
     _lines(folder / "vocab.txt", PIECES)
@@ -276,7 +304,11 @@ def write_bert(folder: Path, architecture: str) -> None:
     sized |= {"output.dense": (WIDTH, 2 * WIDTH)}
     for name, (out, width) in sized.items():
         shapes |= {f"{block}{name}.weight": (out, width), f"{block}{name}.bias": (out,)}
-    norms = ["embeddings.LayerNorm", f"{block}attention.output.LayerNorm", f"{block}output.LayerNorm"]
+    norms = [
+        "embeddings.LayerNorm",
+        f"{block}attention.output.LayerNorm",
+        f"{block}output.LayerNorm",
+    ]
     shapes |= {f"{norm}.{part}": (WIDTH,) for norm in norms for part in ("weight", "bias")}
     if masked:
         head = "cls.predictions."

@@ -19,8 +19,14 @@ from seqloom.workflows.analysis.degeneration import STRATEGIES
         ("top_k=40", DecodeConfig(strategy="sample", top_k=40, seed=3)),
         ("top-p=0.95", DecodeConfig(strategy="sample", top_p=0.95, seed=3)),
         ("sampling+no_repeat_ngram=3", DecodeConfig(strategy="sample", no_repeat_ngram=3, seed=3)),
-        ("temperature=0.7 + top_k=5", DecodeConfig(strategy="sample", temperature=0.7, top_k=5, seed=3)),
-        ("repetition_penalty=1.2", DecodeConfig(strategy="beam", beam=1, repetition_penalty=1.2, seed=3)),
+        (
+            "temperature=0.7 + top_k=5",
+            DecodeConfig(strategy="sample", temperature=0.7, top_k=5, seed=3),
+        ),
+        (
+            "repetition_penalty=1.2",
+            DecodeConfig(strategy="beam", beam=1, repetition_penalty=1.2, seed=3),
+        ),
         (
             "beam=4+length_penalty=0+min_length=2",
             DecodeConfig(strategy="beam", beam=4, length_penalty=0, min_length=2, seed=3),
@@ -38,7 +44,10 @@ def test_the_strategies_that_are_shown_unless_asked_otherwise_are_all_different(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "must be greedy, sampling, a setting such as beam=5, .* but is ''; settings are beam,"),
+        (
+            "",
+            "must be greedy, sampling, a setting such as beam=5, .* but is ''; settings are beam,",
+        ),
         ("nucleus", "but is 'nucleus'"),
         ("seed=3", "but is 'seed=3'"),
         ("n_best=3", "but is"),

@@ -25,7 +25,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.tsv").write_text("source\ttarget\n" + "".join(f"{s}\t{t}\n" for s, t in pairs))
     sizes = [
         f"model.{name}=8"
-        for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")
+        for name in (
+            "embedding_width",
+            "encoder_width",
+            "width",
+            "attention_width",
+            "readout_width",
+        )
     ]
     settings = [
         *sizes,
@@ -34,7 +40,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train.evaluate_every=2",
         "data.tokenizer=characters",
     ]
-    seqloom.train("translation", [str(folder / "pairs.tsv")], output_dir=folder / "run", settings=settings)
+    seqloom.train(
+        "translation", [str(folder / "pairs.tsv")], output_dir=folder / "run", settings=settings
+    )
     return folder / "run"
 
 
@@ -90,7 +98,8 @@ def test_while_it_trains_it_opens_at_its_best_checkpoint(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "run.yaml"]
+    "name",
+    ["config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "run.yaml"],
 )
 def test_one_flipped_bit_is_found_and_the_file_named(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())
@@ -120,7 +129,9 @@ def test_a_missing_file_is_named(folder: Path) -> None:
         ({"task": "gone"}, "must say task, but does not"),
     ],
 )
-def test_a_config_that_does_not_fit_is_refused(folder: Path, values: dict[str, Any], message: str) -> None:
+def test_a_config_that_does_not_fit_is_refused(
+    folder: Path, values: dict[str, Any], message: str
+) -> None:
     change(folder / "config.json", **values)
     reseal(folder)
     with pytest.raises(FolderError, match=message):
@@ -186,7 +197,9 @@ def test_unknown_sizes_and_fields_are_named() -> None:
     with pytest.raises(UsageError, match=r"model.dropot; did you mean model.dropout"):
         run_folder.build_model("seq2seq", "tiny", 20, {"dropot": 0.1})
     with pytest.raises(UsageError, match=r"model.dropout must be in .*dot attention needs"):
-        run_folder.build_model("seq2seq", "tiny", 20, {"dropout": 2.0, "cell": "lstm", "attention": "dot"})
+        run_folder.build_model(
+            "seq2seq", "tiny", 20, {"dropout": 2.0, "cell": "lstm", "attention": "dot"}
+        )
 
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "pad_id"])

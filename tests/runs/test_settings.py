@@ -107,8 +107,12 @@ def test_a_model_is_measured_in_the_direction_it_was_trained_for(stopped: Path) 
     seqloom.train(resume=stopped)
     pairs = str(stopped.parent / "pairs.tsv")
     same = evaluate(stopped, [pairs], {}, {"beam": 1, "n_best": 1})
-    said = evaluate(stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1})
-    turned = evaluate(stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1})
+    said = evaluate(
+        stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1}
+    )
+    turned = evaluate(
+        stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1}
+    )
     assert same.metrics == said.metrics
     assert same.metrics["loss"] != turned.metrics["loss"]
 
@@ -124,7 +128,9 @@ def test_what_was_piped_in_is_found_by_a_moved_run_and_by_its_run_file(stopped: 
     )
     (stopped.parent / "other.yaml").write_text(text)
     assert (
-        seqloom.train(config=str(stopped.parent / "other.yaml"), output_dir=stopped.parent / "again").step
+        seqloom.train(
+            config=str(stopped.parent / "other.yaml"), output_dir=stopped.parent / "again"
+        ).step
         == 4
     )
     moved = kept.rename(stopped.parent / "again" / "standard-input")

@@ -25,7 +25,9 @@ SETTINGS = [
 
 
 def trained(place: Path) -> Path:
-    (place / "text.txt").write_text("".join(f"a line of number {number % 7}\n" for number in range(60)))
+    (place / "text.txt").write_text(
+        "".join(f"a line of number {number % 7}\n" for number in range(60))
+    )
     train(
         "text-generation",
         [str(place / "text.txt")],
@@ -52,7 +54,9 @@ def test_the_same_numbers_as_in_metrics(tmp_path: Path) -> None:
     }
     for tag, name in tags.items():
         expected = [(line["step"], line[name]) for line in lines if name in line]
-        assert [event.step for event in board.Scalars(tag)] == [step for step, _ in expected] == [2, 4]
+        assert (
+            [event.step for event in board.Scalars(tag)] == [step for step, _ in expected] == [2, 4]
+        )
         assert [event.value for event in board.Scalars(tag)] == pytest.approx(
             [value for _, value in expected]
         )

@@ -24,7 +24,13 @@ from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
 from seqloom.tasks.data_report import DataReport, Finding
 from seqloom.tasks.translation.check_pairs import batch_errors
-from seqloom.tasks.translation.pair_findings import PairSplit, oddities, read_split, repeats, text_findings
+from seqloom.tasks.translation.pair_findings import (
+    PairSplit,
+    oddities,
+    read_split,
+    repeats,
+    text_findings,
+)
 from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows.check import check
@@ -76,7 +82,9 @@ def test_lengths_and_unknown_words(tmp_path: Path) -> None:
     train_pairs = [(" ".join("ab"[:1] * n), "c.") for n in range(1, 101)]
     report = examined(tmp_path, train_pairs, [("a z a z", "c")], [("a", "z")])
     lengths = {"min": 1, "median": 51, "95%": 96, "99%": 100, "max": 100}
-    assert report.lengths["ids"]["train source"] == report.lengths["words"]["train source"] == lengths
+    assert (
+        report.lengths["ids"]["train source"] == report.lengths["words"]["train source"] == lengths
+    )
     assert report.lengths["ids"]["train target"] == dict.fromkeys(lengths, 2)
     assert report.lengths["words"]["train target"] == dict.fromkeys(lengths, 1)
     assert report.lengths["words"]["validation source"] == dict.fromkeys(lengths, 4)
@@ -84,13 +92,26 @@ def test_lengths_and_unknown_words(tmp_path: Path) -> None:
     assert report.tokenizer["unknown_percent"] == {"train": 0, "validation": 40, "test": 50}
     ids, words = 5050 + 200, 5050 + 100  # "c." is two ids, one word
     assert report.tokenizer["ids_per_word"] == {"train": ids / words, "validation": 1, "test": 1}
-    scarce = examined(tmp_path, [("a a", "b"), ("a b", "c")], settings=[WORDS, "data.vocabulary=18"])
+    scarce = examined(
+        tmp_path, [("a a", "b"), ("a b", "c")], settings=[WORDS, "data.vocabulary=18"]
+    )
     assert scarce.tokenizer["unknown_percent"]["train"] == pytest.approx(100 / 6)
 
 
 def test_what_repeats_and_what_leaks(tmp_path: Path) -> None:
-    pairs = [("a", "x"), ("b", "y"), ("a", "x"), ("a", "z"), ("a", "z"), ("b", "y"), ("a", "x"), ("x", "a")]
-    report = examined(tmp_path, pairs, [("n", "n n"), ("a", "q"), ("b", "y")], [("a", "z"), ("y", "b")])
+    pairs = [
+        ("a", "x"),
+        ("b", "y"),
+        ("a", "x"),
+        ("a", "z"),
+        ("a", "z"),
+        ("b", "y"),
+        ("a", "x"),
+        ("x", "a"),
+    ]
+    report = examined(
+        tmp_path, pairs, [("n", "n n"), ("a", "q"), ("b", "y")], [("a", "z"), ("y", "b")]
+    )
     assert found(report) == {
         "train: pair that stood before": (4, "train.jsonl:3, 5, 6"),
         "train: source that stood before with another target": (1, "train.jsonl:4"),
@@ -156,7 +177,9 @@ def test_mixed_unicode_forms_are_a_problem_one_form_is_not(tmp_path: Path) -> No
 
 def test_copies_and_pairs_out_of_proportion(tmp_path: Path) -> None:
     usual = [(f"a{i} b", f"c{i} d") for i in range(20)]
-    report = examined(tmp_path, [*usual, ("a b c", "a b c"), ("a " * 12, "c d"), ("a", "c d e f g h")])
+    report = examined(
+        tmp_path, [*usual, ("a b c", "a b c"), ("a " * 12, "c d"), ("a", "c d e f g h")]
+    )
     what = "train: target/source in ids 4 times off the median of 1.00"
     assert found(report) == {
         "train source: white space at an edge": (1, "train.jsonl:22"),
@@ -195,15 +218,26 @@ def test_a_pair_over_the_budget_and_the_batches(tmp_path: Path) -> None:
 
 def test_it_sees_what_a_training_sees(tmp_path: Path) -> None:
     """The same steps, the same first batch, and the same token store, which the training finds ready."""
-    data = write(tmp_path, "train", [(f"a{i % 7} b", f"c{i % 5} d" * (i % 3 + 1)) for i in range(40)])
+    data = write(
+        tmp_path, "train", [(f"a{i % 7} b", f"c{i % 5} d" * (i % 3 + 1)) for i in range(40)]
+    )
     chosen = ["train.batch_tokens=60", "train.epochs=1", WORDS]
     report = check("translation", data, (), (), chosen)
     narrow = [
         f"model.{name}=4"
-        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+        for name in (
+            "width",
+            "encoder_width",
+            "embedding_width",
+            "attention_width",
+            "readout_width",
+        )
     ]
     result = train(
-        "translation", data, output_dir=tmp_path / "run", settings=[*chosen, *narrow, "train.log_every=1"]
+        "translation",
+        data,
+        output_dir=tmp_path / "run",
+        settings=[*chosen, *narrow, "train.log_every=1"],
     )
     assert result.step == report.training["steps"] == report.training["batches_an_epoch"]
     logged = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
@@ -213,7 +247,9 @@ def test_it_sees_what_a_training_sees(tmp_path: Path) -> None:
 
 def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
     report = examined(
-        tmp_path, [("a b", "c d"), ("a", "c"), ("b a b", "d d d")], settings=[WORDS, "train.batch_rows=3"]
+        tmp_path,
+        [("a b", "c d"), ("a", "c"), ("b a b", "d d d")],
+        settings=[WORDS, "train.batch_rows=3"],
     )
     assert report.first_batch == [
         {
@@ -242,7 +278,10 @@ def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
 
 
 def test_a_batch_must_train_and_teach_to_stop() -> None:
-    good, tokenizer = pair_batch([[20], [21, 22]], [[23], [24, 25]]), train_tokenizer(["a"], "bytes", 272)
+    good, tokenizer = (
+        pair_batch([[20], [21, 22]], [[23], [24, 25]]),
+        train_tokenizer(["a"], "bytes", 272),
+    )
     assert batch_errors(good, tokenizer) == []
     assert (
         "none is trained"
@@ -279,7 +318,9 @@ def test_a_length_that_cuts_most_texts_is_an_error(tmp_path: Path) -> None:
 
 def test_one_pair_is_no_training_set(tmp_path: Path) -> None:
     report = examined(tmp_path, [("a", "b"), (" ", "b"), ("c", "")])
-    assert report.errors == ["train must have at least 2 pairs, but has 1 (rows read: 3); add more data"]
+    assert report.errors == [
+        "train must have at least 2 pairs, but has 1 (rows read: 3); add more data"
+    ]
     assert examined(tmp_path, [("a", "b"), (" ", "b"), ("c", "d")]).errors == []
 
 
@@ -291,7 +332,9 @@ def test_the_report_fits_json_and_tables(tmp_path: Path) -> None:
     assert {"what", "number", "first", "advice"} == summary["findings"][0].keys()
     for _, header, rows in report.tables:
         assert rows
-        assert all(len(row) == len(header) and all(isinstance(cell, str) for cell in row) for row in rows)
+        assert all(
+            len(row) == len(header) and all(isinstance(cell, str) for cell in row) for row in rows
+        )
     pieces = [row[1] for row in report.tables[-1][2]]
     assert "a a a a a a a a [… 25 more …] a a a a a a a </s>" in pieces
 
@@ -302,8 +345,8 @@ def test_guesses_are_said_and_errors_pass(tmp_path: Path, notices: list[str]) ->
     check("translation", [f"{tmp_path}/t"], (), (), [WORDS])
     assert notices == [
         (
-            f"{tmp_path}/t: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set"
-            " data.target=en"
+            f"{tmp_path}/t: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de"
+            " --set data.target=en"
         )
     ]
     (tmp_path / "t.de").write_text("a\nb\n")
@@ -332,7 +375,8 @@ def test_repeats_and_leaks_are_those_of_sets(
     train_pairs: list[tuple[str, str]], test_pairs: list[tuple[str, str]]
 ) -> None:
     findings = {
-        one.what: one for one in text_findings([split_of("train", train_pairs), split_of("test", test_pairs)])
+        one.what: one
+        for one in text_findings([split_of("train", train_pairs), split_of("test", test_pairs)])
     }
 
     def number(what: str) -> int:
@@ -350,7 +394,8 @@ def test_repeats_and_leaks_are_those_of_sets(
     assert number("test: source that is in train too, with another target") == known - sum(leaks)
     if any(leaks):
         assert (
-            findings["test: pair that is in train too"].first.split(",")[0] == f"test:{leaks.index(True) + 1}"
+            findings["test: pair that is in train too"].first.split(",")[0]
+            == f"test:{leaks.index(True) + 1}"
         )
 
 
@@ -376,8 +421,12 @@ def test_texts_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_the_report_of_any_split_has_each_row(tmp_path: Path) -> None:
-    kinds: dict[str, Any] = examined(tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]).to_json()[
-        "lengths"
+    kinds: dict[str, Any] = examined(
+        tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]
+    ).to_json()["lengths"]
+    names = [
+        f"{name} {side}"
+        for name in ("train", "validation", "test")
+        for side in ("source", "target")
     ]
-    names = [f"{name} {side}" for name in ("train", "validation", "test") for side in ("source", "target")]
     assert list(kinds["ids"]) == list(kinds["words"]) == names

@@ -111,7 +111,9 @@ def check(tokenizer: TextTokenizer | HubTokenizer, text: str) -> list[tuple[int,
 )
 @example(text="e\u0301\u0327 o\u0308x \u0301")
 @example(text="")
-def test_offsets_of_ours_leave_out_nothing_but_white_space(kind: str, normalisation: str, text: str) -> None:
+def test_offsets_of_ours_leave_out_nothing_but_white_space(
+    kind: str, normalisation: str, text: str
+) -> None:
     found = check(trained(kind, normalisation), text)
     held = {at for begin, end in found for at in range(begin, end)}
     assert all(at in held or c.isspace() for at, c in enumerate(text))
@@ -120,16 +122,25 @@ def test_offsets_of_ours_leave_out_nothing_but_white_space(kind: str, normalisat
 
 
 @given(
-    st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b"]))
+    st.text(
+        st.characters(exclude_categories=["Cs"])
+        | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b"])
+    )
 )
-def test_offsets_of_others_leave_out_only_what_cannot_be_seen_and_marks_of_nothing(text: str) -> None:
+def test_offsets_of_others_leave_out_only_what_cannot_be_seen_and_marks_of_nothing(
+    text: str,
+) -> None:
     found = check(uncased(), text)
     held = {at for begin, end in found for at in range(begin, end)}
     for at, c in enumerate(text):
         if at not in held and not c.isspace() and unicodedata.category(c)[0] != "C":
             assert unicodedata.category(c)[0] == "M" or c == "\ufffd"
             before = text[:at].rstrip(
-                "".join(one for one in set(text) if unicodedata.category(one)[0] in "M" or one == "\ufffd")
+                "".join(
+                    one
+                    for one in set(text)
+                    if unicodedata.category(one)[0] in "M" or one == "\ufffd"
+                )
             )
             assert not before or before[-1].isspace() or unicodedata.category(before[-1])[0] == "C"
 
@@ -140,7 +151,11 @@ def test_a_token_comes_from_where_its_offsets_say(kind: str, normalisation: str,
     tokenizer = trained(kind, normalisation)
     (ids,), found = tokenizer.encode([text]), check(tokenizer, text)
     for i, (begin, end) in zip(ids, found, strict=True):
-        here = unicodedata.normalize("NFC", text[begin:end]) if normalisation == "nfc" else text[begin:end]
+        here = (
+            unicodedata.normalize("NFC", text[begin:end])
+            if normalisation == "nfc"
+            else text[begin:end]
+        )
         spelled = tokenizer.token_bytes[i].removeprefix(b" ")
         assert spelled in here.encode()
         if spelled and spelled.isascii():
@@ -163,7 +178,9 @@ def test_uncased_bert_by_hand() -> None:
     ("text", "part"),
     [(THAI, "กรุงเทพ"), (THAI, "น้ำใจ"), (CHINESE, "首都"), (CHINESE, "1946"), (TEXTS[2], "Größe")],
 )
-def test_a_part_of_a_text_is_found_in_its_tokens_and_read_off_them(kind: str, text: str, part: str) -> None:
+def test_a_part_of_a_text_is_found_in_its_tokens_and_read_off_them(
+    kind: str, text: str, part: str
+) -> None:
     begin = text.index(part)
     (found,) = offsets_of(trained(kind, "none"), [text])
     held = covering(found, begin, begin + len(part))

@@ -50,7 +50,8 @@ ONE_PER_PLANE = "".join(chr(c) for c in range(0, 0x110000, 97) if not 0xD800 <= 
 any_text = st.text(max_size=60)
 seen_text = st.text(alphabet=sorted(set("".join(TEXTS))), max_size=60)
 hostile_text = st.lists(
-    st.sampled_from([*SPECIAL_TOKENS, "<", "s", ">", "/", " ", "\n", "pad", "unk>", "-5"]), max_size=12
+    st.sampled_from([*SPECIAL_TOKENS, "<", "s", ">", "/", " ", "\n", "pad", "unk>", "-5"]),
+    max_size=12,
 ).map("".join)
 contractions = st.lists(
     st.sampled_from(["we", "'", "re", "r", "e", "ll", "l", " ", "v", "  ", "1", "_"]), max_size=6
@@ -84,7 +85,10 @@ def test_what_a_text_settles_stays_whatever_comes_after_it(kind: str, text: str,
     assert longer[: len(ids)] == ids
     assert tokenizer.encode([text])[0][: len(ids)] == ids
     if not tokenizer.has_unknown:  # what is unknown has no bytes
-        assert tokenizer.text_separator.join(tokenizer.token_bytes[i] for i in ids) + rest == text.encode()
+        assert (
+            tokenizer.text_separator.join(tokenizer.token_bytes[i] for i in ids) + rest
+            == text.encode()
+        )
 
 
 def test_what_is_given_back_begins_where_the_last_unit_does() -> None:
@@ -170,9 +174,18 @@ def test_unigram_makes_runs_of_blanks_one_and_drops_those_at_the_ends(text: str)
 
 
 def test_wordpiece_takes_the_longest_piece_and_unigram_the_likeliest_ones() -> None:
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "a", "ab", "##b", "##c", "##bc"])}
+    vocabulary = {
+        token: i for i, token in enumerate([*SPECIAL_TOKENS, "a", "ab", "##b", "##c", "##bc"])
+    }
     wordpiece = TextTokenizer("wordpiece", Learned(vocabulary, [], []))
-    assert wordpiece.pieces(alone(wordpiece, "abc a<s>")) == [" ab", "c", " a", "<unk>", "<unk>", "<unk>"]
+    assert wordpiece.pieces(alone(wordpiece, "abc a<s>")) == [
+        " ab",
+        "c",
+        " a",
+        "<unk>",
+        "<unk>",
+        "<unk>",
+    ]
     scores = [0.0] * 16 + [-9.0, -2.0, -1.0, -1.5, -1.0]
     pieces = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "▁", "▁ab", "▁a", "bc", "c"])}
     unigram = TextTokenizer("unigram", Learned(pieces, [], scores))
@@ -210,9 +223,9 @@ def test_the_library_itself_reads_the_file_and_agrees(kind: str, text: str) -> N
     ids = alone(trained(kind), text)
     library = Tokenizer.from_str(trained(kind).to_json())
     assert library.encode(text).ids == ids
-    assert library.decode([i for i in ids if i != UNK], skip_special_tokens=False) == trained(kind).decode(
-        ids
-    )
+    assert library.decode([i for i in ids if i != UNK], skip_special_tokens=False) == trained(
+        kind
+    ).decode(ids)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -257,7 +270,9 @@ def test_hostile_training_text_is_learned_as_text(kind: str) -> None:
     assert tokenizer.pieces(range(len(SPECIAL_TOKENS))) == list(SPECIAL_TOKENS)
     content = json.loads(tokenizer.to_json())
     assert content["added_tokens"] == []
-    assert not [merge for merge in content["model"].get("merges", []) if "".join(merge) in SPECIAL_TOKENS]
+    assert not [
+        merge for merge in content["model"].get("merges", []) if "".join(merge) in SPECIAL_TOKENS
+    ]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -286,7 +301,9 @@ def test_the_order_of_the_texts_does_not_matter(kind: str) -> None:
 
 
 def in_a_process(program: str, **environment: str) -> tuple[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"
+    }
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=inherited | environment,
@@ -326,7 +343,9 @@ def test_sizes_are_as_asked_for_where_the_text_allows() -> None:
 @pytest.mark.parametrize(
     ("kind", "smallest"), [("bytes", 272), ("bpe", 272), ("words", 17), ("characters", 16 + 4)]
 )
-def test_a_vocabulary_that_is_too_small_is_refused_with_the_smallest(kind: str, smallest: int) -> None:
+def test_a_vocabulary_that_is_too_small_is_refused_with_the_smallest(
+    kind: str, smallest: int
+) -> None:
     with pytest.raises(UsageError, match=f"at least {smallest} entries"):
         train_tokenizer(["ab cab c"], kind, smallest - 1)
     assert train_tokenizer(["ab cab c"], kind, smallest).vocabulary_size == smallest
@@ -377,7 +396,9 @@ def test_config_names_the_marks() -> None:
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="characters, words, whitespace, bytes, bpe, wordpiece, unigram"):
+    with pytest.raises(
+        UsageError, match="characters, words, whitespace, bytes, bpe, wordpiece, unigram"
+    ):
         train_tokenizer(TEXTS, "wordpiece\n")
     with pytest.raises(UsageError, match="none, nfc"):
         train_tokenizer(TEXTS, "bpe", 300, "nfkc")  # type: ignore[arg-type]
@@ -397,7 +418,9 @@ def test_without_sentencepiece_it_is_said_how_to_get_it(monkeypatch: pytest.Monk
 
 
 def test_what_sentencepiece_refuses_is_refused_in_one_line() -> None:
-    with pytest.raises(UsageError, match="cannot learn a unigram vocabulary of 18 entries") as caught:
+    with pytest.raises(
+        UsageError, match="cannot learn a unigram vocabulary of 18 entries"
+    ) as caught:
         train_tokenizer(TEXTS, "unigram", 18)
     assert "\n" not in str(caught.value)
 
@@ -443,7 +466,8 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bpe", "wordpiece", "unigram"])
 @pytest.mark.parametrize(
-    "error", [OSError("the disk"), KeyboardInterrupt(), SystemExit(3), DataError("bad", "file", 7), Stop()]
+    "error",
+    [OSError("the disk"), KeyboardInterrupt(), SystemExit(3), DataError("bad", "file", 7), Stop()],
 )
 def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException) -> None:
     def texts() -> Iterator[str]:
@@ -457,7 +481,9 @@ def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException)
 
 def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
     with pytest.raises(SeqloomError, match="could not load") as caught, panics_are_errors("load"):
-        models.BPE({"a": 0, "b": 1}, [("a", "b")])  # panics in tokenizers 0.23, an Exception in others
+        models.BPE(
+            {"a": 0, "b": 1}, [("a", "b")]
+        )  # panics in tokenizers 0.23, an Exception in others
     assert "\n" not in str(caught.value)
 
 
@@ -477,7 +503,9 @@ def rename(content: dict[str, Any], old: str, new: str) -> None:
 DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "special tokens that match inside of text": (
         "bpe",
-        lambda c: c.update(added_tokens=[{"id": 1, "content": "<s>", "special": True, "normalized": False}]),
+        lambda c: c.update(
+            added_tokens=[{"id": 1, "content": "<s>", "special": True, "normalized": False}]
+        ),
     ),
     "another pre-tokenizer": (
         "bpe",
@@ -505,7 +533,10 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "characters",
         lambda c: c["model"]["vocab"].update({"\ud800": len(c["model"]["vocab"])}),
     ),
-    "two characters": ("characters", lambda c: c["model"]["vocab"].update({"ab": len(c["model"]["vocab"])})),
+    "two characters": (
+        "characters",
+        lambda c: c["model"]["vocab"].update({"ab": len(c["model"]["vocab"])}),
+    ),
     "bytes out of order": ("bytes", lambda c: swap(c, "a", "b")),
     "a byte too few": ("bpe", lambda c: rename(c, "a", "bc")),
     "a piece that is no bytes": (
@@ -515,9 +546,15 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a merge without its piece": ("bpe", lambda c: c["model"]["merges"].append(["q", "q"])),
     "a merge of three": ("bpe", lambda c: c["model"]["merges"].append(["a", "b", "c"])),
     "merges that are a number": ("bpe", lambda c: c["model"].update(merges=3)),
-    "a piece of unigram twice": ("unigram", lambda c: c["model"]["vocab"].append(c["model"]["vocab"][-1])),
+    "a piece of unigram twice": (
+        "unigram",
+        lambda c: c["model"]["vocab"].append(c["model"]["vocab"][-1]),
+    ),
     "a score that is no number": ("unigram", lambda c: c["model"]["vocab"].append(["new", "x"])),
-    "a score that is infinite": ("unigram", lambda c: c["model"]["vocab"].append(["new", float("inf")])),
+    "a score that is infinite": (
+        "unigram",
+        lambda c: c["model"]["vocab"].append(["new", float("inf")]),
+    ),
     "a piece that is empty": ("unigram", lambda c: c["model"]["vocab"].append(["", -1.0])),
     "another unknown piece": ("unigram", lambda c: c["model"].update(unk_id=2)),
     "another mark of what goes on": (

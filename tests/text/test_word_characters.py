@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.text.word_characters import MAX_CHARACTERS, UNKNOWN_CHARACTER, alphabet_of, character_ids
+from seqloom.text.word_characters import (
+    MAX_CHARACTERS,
+    UNKNOWN_CHARACTER,
+    alphabet_of,
+    character_ids,
+)
 
 WORDS = st.lists(st.text(max_size=30), max_size=6)
 
@@ -18,7 +23,9 @@ def test_known_letters_spell_the_word(words: list[str]) -> None:
 
 
 @given(WORDS, WORDS)
-def test_letters_that_are_not_in_the_alphabet_are_the_unknown_one(known: list[str], words: list[str]) -> None:
+def test_letters_that_are_not_in_the_alphabet_are_the_unknown_one(
+    known: list[str], words: list[str]
+) -> None:
     alphabet = alphabet_of(known)
     for word, numbers in zip(words, character_ids(words, alphabet), strict=True):
         for letter, number in zip(word, numbers, strict=False):

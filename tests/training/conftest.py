@@ -78,7 +78,11 @@ def bench() -> Callable[..., Bench]:
 
         def save(state: TrainerState) -> None:
             recorded.saved.append(
-                Saved(*deepcopy((state, dict(model.state_dict()), recorded.trainer.optimizer.state_dict())))
+                Saved(
+                    *deepcopy(
+                        (state, dict(model.state_dict()), recorded.trainer.optimizer.state_dict())
+                    )
+                )
             )
 
         recorded = Bench(

@@ -40,7 +40,10 @@ def trainer(bench: Make) -> Trainer:
 
 def save(folder: Path, trainer: Trainer, step: int = 3) -> Path:
     return kept.save_checkpoint(
-        folder, trainer.model, trainer.optimizer, TrainerState(step=step, window=[0.1, 2.0], best=1 / 3)
+        folder,
+        trainer.model,
+        trainer.optimizer,
+        TrainerState(step=step, window=[0.1, 2.0], best=1 / 3),
     )
 
 
@@ -92,7 +95,9 @@ def test_files_are_flushed_and_the_manifest_is_last(
     assert inside[-3:] == [temporary, "checkpoint-3.tmp -> checkpoint-3", "."]
     hidden = [event.split("/.")[1].split(".")[0] for event in events if "/." in event]
     assert hidden == ["trainer_state", "manifest"]
-    assert events.index(flushed_files[1]) < next(at for at, event in enumerate(events) if "manifest" in event)
+    assert events.index(flushed_files[1]) < next(
+        at for at, event in enumerate(events) if "manifest" in event
+    )
 
 
 def test_weights_are_as_readable_as_any_other_file(tmp_path: Path, trainer: Trainer) -> None:
@@ -149,7 +154,9 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, trainer: Trainer) -> 
         elif change == "unknown":
             changed["extra"] = torch.zeros(1)
         else:
-            changed["output.bias"] = torch.zeros(29) if change == "shape" else torch.full((30,), math.nan)
+            changed["output.bias"] = (
+                torch.zeros(29) if change == "shape" else torch.full((30,), math.nan)
+            )
         save_file(changed, tmp_path / "a.safetensors")
         with pytest.raises(FolderError, match=problem):
             kept.load_model_tensors(trainer.model, tmp_path / "a.safetensors")
@@ -226,7 +233,11 @@ def test_only_what_is_wanted_is_kept(tmp_path: Path, trainer: Trainer) -> None:
     (tmp_path / "checkpoint-4.tmp").mkdir()
     (tmp_path / "notes").mkdir()
     kept.prune_checkpoints(tmp_path, {1, 3})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-3", "notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-1",
+        "checkpoint-3",
+        "notes",
+    ]
 
 
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path, trainer: Trainer) -> None:
@@ -245,7 +256,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     yield place
@@ -290,10 +303,13 @@ def test_a_full_disk_leaves_whole_lines_of_metrics(disk: Path) -> None:
     metrics_log.append(disk, record)
     fill(disk, 0)
     with pytest.raises(
-        FolderError, match=r"metrics\.jsonl: cannot be written \(No space left on device; 0\.0 MiB are free\)"
+        FolderError,
+        match=r"metrics\.jsonl: cannot be written \(No space left on device; 0\.0 MiB are free\)",
     ):
         metrics_log.append(disk, record)  # part of it fits into the page that is there
     assert metrics_log.read(disk) == [record]
     (disk / "ballast").unlink()
     metrics_log.append(disk, {"step": 2, "loss": math.nan})
-    assert (disk / metrics_log.METRICS).read_text().splitlines()[1] == json.dumps({"step": 2, "loss": None})
+    assert (disk / metrics_log.METRICS).read_text().splitlines()[1] == json.dumps(
+        {"step": 2, "loss": None}
+    )

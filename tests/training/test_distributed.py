@@ -30,7 +30,13 @@ SETTINGS = [
     "model.dropout=0.0",
     *(
         f"model.{name}=8"
-        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+        for name in (
+            "width",
+            "encoder_width",
+            "embedding_width",
+            "attention_width",
+            "readout_width",
+        )
     ),
 ]
 """33 pairs in batches of 8: the last batch of an epoch has one row, fewer than there are workers."""
@@ -55,13 +61,22 @@ def torchrun(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     ]
     command = [sys.executable, "-m", *launcher, "-m", "seqloom", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False, timeout=300
+        command,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT | environment,
+        check=False,
+        timeout=300,
     )
 
 
 def two_workers(script: str, *arguments: str) -> list[str]:
     """What a script prints in each of two workers that nobody watches over."""
-    shared = ENVIRONMENT | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    shared = ENVIRONMENT | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+    }
     command = [sys.executable, "-c", script, *arguments]
     workers = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=shared | {"RANK": rank})
@@ -123,7 +138,8 @@ with joined_world() as world:
 def test_workers_fail_together() -> None:
     first, second = two_workers(FAILING_WORKERS)
     extra = (
-        "a chart needs the extra `plot`, which is not installed; install it with: pip install 'seqloom[plot]'"
+        "a chart needs the extra `plot`, which is not installed; install it with:"
+        " pip install 'seqloom[plot]'"
     )
     heard = [
         None,
@@ -135,7 +151,9 @@ def test_workers_fail_together() -> None:
     assert mine == [*heard, ["SeqloomError", extra, 1]]
     assert json.loads(second)[0] == [*heard, ["MissingExtraError", extra, 1]]
     assert seconds == 24 * 60 * 60  # the first worker may tokenise for hours
-    assert "one has ended or cannot be reached" in first.splitlines()[1]  # and yet a death is noticed at once
+    assert (
+        "one has ended or cannot be reached" in first.splitlines()[1]
+    )  # and yet a death is noticed at once
 
 
 PREPARE = """
@@ -176,10 +194,16 @@ def test_what_is_wrong_is_said_once_and_the_folder_can_be_used_again(tmp_path: P
     missing, folder = str(tmp_path / "missing"), tmp_path / "run"
     late = tmp_path / "late"
     late.mkdir()  # the first worker is the last to see what is wrong, and must still be heard
-    (late / "sitecustomize.py").write_text("import os, time\ntime.sleep(os.environ.get('RANK') == '0')\n")
+    (late / "sitecustomize.py").write_text(
+        "import os, time\ntime.sleep(os.environ.get('RANK') == '0')\n"
+    )
     for files, setting, problem in (
         ([training[0], missing], "train.threads=1", f"{missing}: there is no such file"),
-        (training, "train.max_stps=3", "there is no setting train.max_stps; did you mean train.max_steps?"),
+        (
+            training,
+            "train.max_stps=3",
+            "there is no setting train.max_stps; did you mean train.max_steps?",
+        ),
         (training, "model.widht=3", "there is no setting model.widht; did you mean model.width?"),
     ):
         command = [
@@ -206,7 +230,15 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
     training, validation = write_pairs(tmp_path)
     settings = [f"--set={setting}" for setting in SETTINGS]
     two, one = tmp_path / "two", tmp_path / "one"
-    command = ["train", "translation", *training, "--validation", *validation, "--model", "seq2seq:tiny"]
+    command = [
+        "train",
+        "translation",
+        *training,
+        "--validation",
+        *validation,
+        "--model",
+        "seq2seq:tiny",
+    ]
     done = torchrun(*command, "--output-dir", str(two), *settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"folder: {two}") == 1  # only the first worker speaks
@@ -238,7 +270,10 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
 def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     """Seven streams over two workers: the states of both are in the checkpoint of the first."""
     (tmp_path / "text.txt").write_text(
-        "".join(f"line {number * number % 17} of a text with {number % 5} words\n" for number in range(120))
+        "".join(
+            f"line {number * number % 17} of a text with {number % 5} words\n"
+            for number in range(120)
+        )
     )
     model = ["model.width=6", "model.embedding_width=5", "model.dropout=0"]
     train_settings = [

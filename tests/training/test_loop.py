@@ -91,7 +91,9 @@ def test_a_batch_without_a_trained_token_is_an_error(bench: Make) -> None:
     load = trainer.load
     trainer = replace(
         trainer,
-        load=lambda rows, whole: load(rows, whole)._replace(targets=torch.full((len(rows), 3), IGNORE)),
+        load=lambda rows, whole: load(rows, whole)._replace(
+            targets=torch.full((len(rows), 3), IGNORE)
+        ),
     )
     before = weights(trainer)
     with pytest.raises(
@@ -148,7 +150,9 @@ def test_a_gradient_alone_that_is_not_finite_is_found_and_named(bench: Make) -> 
         start(recorded, 10)
     assert [state.step for state, *_ in recorded.saved] == [2, 4]
     assert all(
-        bool(torch.isfinite(tensor).all()) for _, kept, _ in recorded.saved for tensor in kept.values()
+        bool(torch.isfinite(tensor).all())
+        for _, kept, _ in recorded.saved
+        for tensor in kept.values()
     )
     assert all(
         torch.equal(recorded.trainer.model.state_dict()[name], tensor)
@@ -160,11 +164,14 @@ def test_a_loss_alone_that_is_not_finite_stops_before_anything_is_saved(bench: M
     recorded = bench(repeat(1.0), evaluate_every=1)
 
     def infinite(model: nn.Module, batch: Any) -> Loss:
-        return Loss(sum((p.sum() * 0 for p in model.parameters()), torch.tensor(math.inf)), torch.tensor(3))
+        return Loss(
+            sum((p.sum() * 0 for p in model.parameters()), torch.tensor(math.inf)), torch.tensor(3)
+        )
 
     recorded.trainer = replace(recorded.trainer, objective=infinite)
     with pytest.raises(
-        TrainingError, match="step 1: the loss must be finite, but is inf; the last checkpoint is good"
+        TrainingError,
+        match="step 1: the loss must be finite, but is inf; the last checkpoint is good",
     ):
         start(recorded, 10)
     assert not recorded.saved
@@ -187,7 +194,9 @@ def test_it_ends_after_all_steps_with_a_validation_and_a_save(bench: Make) -> No
     assert [kept.step for kept, *_ in recorded.saved] == [3, 6, 7]
     assert [kept.stopped for kept, *_ in recorded.saved] == [None, None, "max_steps"]
     assert [record["step"] for record in recorded.logged if "loss" in record] == [4, 7]
-    assert [record["validation_loss"] for record in recorded.logged if "validation_loss" in record] == [
+    assert [
+        record["validation_loss"] for record in recorded.logged if "validation_loss" in record
+    ] == [
         5.0,
         4.0,
         3.0,
@@ -227,7 +236,9 @@ def test_patience_stops(bench: Make, best: str, validations: list[float], stoppe
 def test_a_score_is_better_where_it_is_larger(bench: Make) -> None:
     recorded = bench(evaluate_every=1, best="bleu")
     scores = iter([1.0, 3.0, 2.0])
-    recorded.trainer = replace(recorded.trainer, validate=lambda: {"loss": 1.0, "bleu": next(scores)})
+    recorded.trainer = replace(
+        recorded.trainer, validate=lambda: {"loss": 1.0, "bleu": next(scores)}
+    )
     state = start(recorded, 3)
     assert (state.best, state.best_step) == (-3.0, 2)
 
@@ -278,7 +289,12 @@ def test_the_reported_loss_is_that_of_all_tokens_since_the_last_line(bench: Make
 
 def test_from_any_saved_state_it_goes_on_to_the_same(bench: Make) -> None:
     """Twice in one epoch, at its end, and in the middle of what a line of metrics sums up."""
-    settings: dict[str, Any] = {"evaluate_every": 1, "log_every": 4, "dropout": 0.3, "accumulate": 2}
+    settings: dict[str, Any] = {
+        "evaluate_every": 1,
+        "log_every": 4,
+        "dropout": 0.3,
+        "accumulate": 2,
+    }
     recorded = bench(repeat(1.0), **settings)
     end = start(recorded, 12)
     for state, kept, memory in recorded.saved[:-1]:
@@ -289,7 +305,9 @@ def test_from_any_saved_state_it_goes_on_to_the_same(bench: Make) -> None:
         assert again.trainer.run(again.state) == end
         assert same(weights(again.trainer), weights(recorded.trainer)), state.step
         rest = [record for record in recorded.logged if record["step"] > state.step]
-        assert [without_time(record) for record in again.logged] == [without_time(record) for record in rest]
+        assert [without_time(record) for record in again.logged] == [
+            without_time(record) for record in rest
+        ]
 
 
 def without_time(record: dict[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,12 @@ def test_schedules_climb_reach_the_top_and_end(schedule: Any, middle: float, end
 
 
 @given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 400), st.integers(0, 500) | st.none())
-def test_rates_stay_between_nothing_and_the_highest(schedule: Any, total: int, warmup: int | None) -> None:
-    rates = [rate(step, total, schedule=schedule, warmup_steps=warmup) for step in range(1, total + 1)]
+def test_rates_stay_between_nothing_and_the_highest(
+    schedule: Any, total: int, warmup: int | None
+) -> None:
+    rates = [
+        rate(step, total, schedule=schedule, warmup_steps=warmup) for step in range(1, total + 1)
+    ]
     climb = min(total // 10, 200) if warmup is None else warmup
     assert all(0 < value <= 2.0 for value in rates)
     assert all(a <= b for a, b in pairwise(rates[:climb]))
@@ -69,10 +73,17 @@ def test_by_default_a_tenth_is_warm_up_and_at_most_200_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"share_embeddings": False, "cell": "lstm"}, {"tie_output": True, "readout_width": 8}]
+    "fields",
+    [{}, {"share_embeddings": False, "cell": "lstm"}, {"tie_output": True, "readout_width": 8}],
 )
 def test_every_parameter_is_in_one_group(fields: dict[str, Any]) -> None:
-    widths = {"embedding_width": 8, "encoder_width": 5, "width": 7, "attention_width": 4, "readout_width": 6}
+    widths = {
+        "embedding_width": 8,
+        "encoder_width": 5,
+        "width": 7,
+        "attention_width": 4,
+        "readout_width": 6,
+    }
     model = Seq2Seq(Seq2SeqConfig(vocabulary_size=20, **(widths | fields)))
     decayed, kept = parameter_groups(model)
     assert sorted(map(id, decayed + kept)) == sorted(map(id, model.parameters()))
@@ -88,7 +99,9 @@ def test_every_parameter_is_in_one_group(fields: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(1e-3, 1e3))
-def test_clipping_scales_by_the_smaller_of_one_and_the_ratio(values: list[float], longest: float) -> None:
+def test_clipping_scales_by_the_smaller_of_one_and_the_ratio(
+    values: list[float], longest: float
+) -> None:
     parameters = [nn.Parameter(torch.zeros(1, dtype=torch.float64)) for _ in values]
     for parameter, value in zip(parameters, values, strict=True):
         parameter.grad = torch.tensor([value], dtype=torch.float64)
@@ -129,7 +142,10 @@ class Stacked(nn.Module):
             {
                 "embedding": nn.Embedding(3, 2),
                 "stack": nn.ModuleDict(
-                    {"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(2)), "norm": nn.LayerNorm(2)}
+                    {
+                        "blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(2)),
+                        "norm": nn.LayerNorm(2),
+                    }
                 ),
             }
         )
@@ -169,7 +185,8 @@ def test_what_is_frozen_is_not_trained() -> None:
         "encoder.stack.blocks.0.bias",
     }
     with pytest.raises(
-        UsageError, match=r"none begins with 'encoder\.stack\.blocks\.9'; known are encoder\.embedding, "
+        UsageError,
+        match=r"none begins with 'encoder\.stack\.blocks\.9'; known are encoder\.embedding, ",
     ):
         make_optimizer(model, TrainConfig(freeze=("encoder.stack.blocks.9",)))
     with pytest.raises(UsageError, match="must leave something to train"):

@@ -17,7 +17,9 @@ from transformers.utils import logging
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
-WORDS = "the a cat dog runs sleeps sits on mat log and in house big small . , ! ##s ##ing run un ##do"
+WORDS = (
+    "the a cat dog runs sleeps sits on mat log and in house big small . , ! ##s ##ing run un ##do"
+)
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
 SIZES: dict[str, Any] = {
     "hidden_size": 12,
@@ -67,6 +69,15 @@ def pooled_as(folder: Path, *modes: str, normalise: bool = True, **settings: Any
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    names = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens")
-    content = {"word_embedding_dimension": 12, **{f"pooling_mode_{name}": name in modes for name in names}}
+    names = (
+        "cls_token",
+        "max_tokens",
+        "mean_tokens",
+        "mean_sqrt_len_tokens",
+        "weightedmean_tokens",
+    )
+    content = {
+        "word_embedding_dimension": 12,
+        **{f"pooling_mode_{name}": name in modes for name in names},
+    }
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))

@@ -74,12 +74,15 @@ def test_what_chooses_the_checkpoint_is_not_reported_on(
     result = demo(str(tmp_path / "demo"), 1, lambda _: None)
     chosen_by = [
         json.loads(line)["source"]
-        for line in (tmp_path / "demo" / "data" / "validation.jsonl").read_text("utf-8").splitlines()
+        for line in (tmp_path / "demo" / "data" / "validation.jsonl")
+        .read_text("utf-8")
+        .splitlines()
     ]
     phrases = few(40)
     assert chosen_by == [pair.phrase for pair in phrases.held_out_years[30:]]
     assert measured == [
-        [pair[:2] for pair in pairs[:30]] for pairs in (phrases.held_out_years, phrases.held_out_forms)
+        [pair[:2] for pair in pairs[:30]]
+        for pairs in (phrases.held_out_years, phrases.held_out_forms)
     ]
     assert drawn
     assert not set(chosen_by) & {*drawn, *(written for written, _, _ in result.examples)}
@@ -95,7 +98,10 @@ def test_a_demo_that_is_stopped_gives_no_score(number: signal.Signals, tmp_path:
 
     result = demo(str(tmp_path / "demo"), 50, stop)
     assert result.stopped == number.name
-    assert result.summary == {"stopped": number.name, "output_dir": str(tmp_path / "demo" / "model")}
+    assert result.summary == {
+        "stopped": number.name,
+        "output_dir": str(tmp_path / "demo" / "model"),
+    }
     assert result.examples == []
     assert not (tmp_path / "demo" / "heatmap.png").exists()
 

@@ -81,7 +81,9 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     sharpened(
         hf.GPT2LMHeadModel(
-            hf.GPT2Config(**{**GPT, "vocab_size": size, "n_positions": 40}, bos_token_id=0, eos_token_id=0)
+            hf.GPT2Config(
+                **{**GPT, "vocab_size": size, "n_positions": 40}, bos_token_id=0, eos_token_id=0
+            )
         ),
         folder,
     )
@@ -108,7 +110,9 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_length=9,
     )
     sharpened(hf.BartForConditionalGeneration(config), folder)
-    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 2, "max_length": 9, **MARKS}))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"num_beams": 2, "max_length": 9, **MARKS})
+    )
     return folder
 
 
@@ -182,13 +186,17 @@ def test_in_and_out_is_the_same_checkpoint(
     assert (tmp_path / "out" / "model.safetensors").stat().st_size == pytest.approx(
         (folder / "model.safetensors").stat().st_size, rel=0.01
     )
-    ours, theirs = (hf.AutoModel.from_pretrained(path).state_dict() for path in (tmp_path / "out", folder))
+    ours, theirs = (
+        hf.AutoModel.from_pretrained(path).state_dict() for path in (tmp_path / "out", folder)
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     mine, known = (hf.AutoTokenizer.from_pretrained(path) for path in (tmp_path / "out", folder))
     assert mine(TEXTS).input_ids == known(TEXTS).input_ids
     assert mine.eos_token == known.eos_token
     for name in ("config.json", "generation_config.json"):
-        before, after = (json.loads((path / name).read_text()) for path in (folder, tmp_path / "out"))
+        before, after = (
+            json.loads((path / name).read_text()) for path in (folder, tmp_path / "out")
+        )
         assert {key: value for key, value in after.items() if key in before} == before
 
 
@@ -196,13 +204,19 @@ def test_shards_are_written_where_asked(gpt2: Path, tmp_path: Path) -> None:
     export_model(str(gpt2), str(tmp_path / "out"), shard_mib=1)
     again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out")
     assert torch.equal(
-        again.transformer.wte.weight, hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight
+        again.transformer.wte.weight,
+        hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight,
     )
 
 
 def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n".join(TEXTS * 20))
-    settings = ["train.max_steps=2", "data.tokenizer=bytes", "model.context=32", "train.evaluate_every=2"]
+    settings = [
+        "train.max_steps=2",
+        "data.tokenizer=bytes",
+        "model.context=32",
+        "train.evaluate_every=2",
+    ]
     seqloom.train(
         "text-generation",
         [str(tmp_path / "text.txt")],
@@ -217,12 +231,18 @@ def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
         hf.AutoTokenizer.from_pretrained(tmp_path / "out"),
     )
     assert tokenizer(TEXTS, add_special_tokens=False).input_ids == ours.tokenizer.encode(TEXTS)
-    assert (theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (1, 2, 0)
+    assert (theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (
+        1,
+        2,
+        0,
+    )
     ids = torch.tensor([[1, *ours.tokenizer.encode(TEXTS[:1])[0]]])
     model: Any = ours.model
     with torch.no_grad():
         assert torch.allclose(theirs(ids).logits, model(ids)[0], atol=1e-5)
-    assert log_probabilities(tmp_path / "out") == pytest.approx(log_probabilities(tmp_path / "run"), abs=1e-3)
+    assert log_probabilities(tmp_path / "out") == pytest.approx(
+        log_probabilities(tmp_path / "run"), abs=1e-3
+    )
 
 
 def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
@@ -260,7 +280,9 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     }
 
 
-def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, tmp_path: Path) -> None:
+def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(
+    gpt2: Path, tmp_path: Path
+) -> None:
     byte_level(tmp_path, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
     torch.manual_seed(1)
     sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT, bos_token_id=0, eos_token_id=0)), tmp_path)
@@ -268,7 +290,9 @@ def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, t
         run_folder.load_run(tmp_path)
 
 
-def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, tmp_path: Path) -> None:
+def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(
+    gpt2: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="must be a Hugging Face directory"):
         import_model(str(tmp_path / "empty"), str(tmp_path / "run"))
@@ -310,7 +334,9 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     hub.fetched.cache_clear()
-    with pytest.raises(FolderError, match=r"hf://no/such: is not in the cache .* and HF_HUB_OFFLINE is set"):
+    with pytest.raises(
+        FolderError, match=r"hf://no/such: is not in the cache .* and HF_HUB_OFFLINE is set"
+    ):
         run_folder.load_run("hf://no/such")
     with pytest.raises(UsageError, match="a name must be such as"):
         run_folder.load_run("hf://a b/../c")
@@ -326,7 +352,11 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
             True,
             ["suppress_tokens"],
         ),
-        ({"bad_words_ids": [[17]], "suppress_tokens": [3]}, True, ["bad_words_ids", "suppress_tokens"]),
+        (
+            {"bad_words_ids": [[17]], "suppress_tokens": [3]},
+            True,
+            ["bad_words_ids", "suppress_tokens"],
+        ),
         ({"bad_words_ids": 5}, True, ["bad_words_ids"]),
         ({"sequence_bias": True}, True, ["sequence_bias"]),
         ({"early_stopping": True, "num_beams": 4}, True, ["early_stopping"]),
@@ -349,7 +379,9 @@ def test_settings_of_decoding_that_are_not_known_are_said(
 
 
 def test_a_number_of_groups_that_is_none_is_said() -> None:
-    settings, notes = decode_fields({"num_beams": 4, "num_beam_groups": "2"}, writes_after=1, usual={})
+    settings, notes = decode_fields(
+        {"num_beams": 4, "num_beam_groups": "2"}, writes_after=1, usual={}
+    )
     assert (settings["beam"], "groups" in settings) == (4, False)
     assert "groups" in notes[0]
 
@@ -385,7 +417,8 @@ def test_weights_that_are_not_finite_leave_no_folder(gpt2: Path, tmp_path: Path)
     tensors["transformer.wpe.weight"][3, 2] = float("nan")
     save_file(tensors, copied / "model.safetensors")
     with pytest.raises(
-        FolderError, match=r"weights must be finite, but those of positions\.embedding\.weight are not"
+        FolderError,
+        match=r"weights must be finite, but those of positions\.embedding\.weight are not",
     ):
         import_model(str(copied), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
@@ -458,11 +491,14 @@ def test_added_tokens_that_are_none_are_refused(added: Any, tmp_path: Path) -> N
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
     with pytest.raises(
-        FolderError, match=r"added_tokens_decoder of tokenizer_config\.json must say|must have the id 4"
+        FolderError,
+        match=r"added_tokens_decoder of tokenizer_config\.json must say|must have the id 4",
     ):
         read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11})
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": null}')
-    assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).pieces([6]) == [" dog"]
+    assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).pieces([6]) == [
+        " dog"
+    ]
 
 
 PAIRS = [
@@ -503,7 +539,12 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pad = len(entries) - 1
     torch.manual_seed(5)
-    ids = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
+    ids = {
+        "pad_token_id": pad,
+        "eos_token_id": 0,
+        "decoder_start_token_id": pad,
+        "forced_eos_token_id": 0,
+    }
     sharpened(
         hf.MarianMTModel(
             hf.MarianConfig(**{**BART, "vocab_size": pad + 1, "max_position_embeddings": 40, **ids})
@@ -531,7 +572,10 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
         )
         for folder in (marian, tmp_path / "run", tmp_path / "out"):
             ours: Any = run_folder.load_run(folder).tokenizer
-            assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [read, ids]
+            assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [
+                read,
+                ids,
+            ]
             assert ours.decode(ids) == written
     assert {"source.spm", "target.spm", "vocab.json"} <= json.loads(
         (tmp_path / "run" / "manifest.json").read_text()
@@ -556,7 +600,9 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         with torch.no_grad():
             total += float(model(**both).loss) * both["labels"].numel()
         count += both["labels"].numel()
-    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{source}\t{target}\n" for source, target in PAIRS)
+    )
     for folder in (marian, tmp_path / "run"):
         found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}).metrics
         assert found["tokens"] == count

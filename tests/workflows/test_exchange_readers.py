@@ -56,7 +56,10 @@ def silent(_: str) -> None:
 def saved(folder: Path, head: str, **changes: Any) -> None:
     """A random BERT with a head, of WordPiece."""
     torch.manual_seed(0)
-    named = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
+    named = {
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {label: at for at, label in enumerate(LABELS)},
+    }
     model = getattr(hf, f"BertFor{head}")(hf.BertConfig(**{**SIZES, **named, **changes})).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.7)
@@ -110,29 +113,45 @@ def test_labels_of_texts_and_pairs_are_those_of_the_pipeline_in_and_out(tmp_path
         assert same(ours(folder, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
     assert same(pipeline_pairs(out, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
     assert load_reader(tmp_path / "run").head_task.labels == LABELS
-    assert json.loads((out / "config.json").read_text())["id2label"] == {"0": "z", "1": "a", "2": "m m"}
+    assert json.loads((out / "config.json").read_text())["id2label"] == {
+        "0": "z",
+        "1": "a",
+        "2": "m m",
+    }
 
 
 def test_several_labels_and_numbers_are_those_of_the_pipeline(tmp_path: Path) -> None:
     saved(tmp_path / "several", "SequenceClassification", problem_type="multi_label_classification")
     out = through(tmp_path / "several", tmp_path / "one")
     for found, mine in zip(
-        answers(out, "text-classification", TEXTS, top_k=None), load_reader(out).predict(TEXTS), strict=True
+        answers(out, "text-classification", TEXTS, top_k=None),
+        load_reader(out).predict(TEXTS),
+        strict=True,
     ):
-        assert {one["label"]: one["score"] for one in found} == pytest.approx(mine["probabilities"], abs=1e-5)
-    saved(tmp_path / "number", "SequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
+        assert {one["label"]: one["score"] for one in found} == pytest.approx(
+            mine["probabilities"], abs=1e-5
+        )
+    saved(
+        tmp_path / "number",
+        "SequenceClassification",
+        id2label={0: "LABEL_0"},
+        label2id={"LABEL_0": 0},
+    )
     out = through(tmp_path / "number", tmp_path / "two")
     expected = [number for _, number in pipeline_pairs(out, PAIRS)]
-    assert [one["score"] for one in load_reader(tmp_path / "two" / "run").predict(PAIRS)] == pytest.approx(
-        expected, abs=1e-5
-    )
+    assert [
+        one["score"] for one in load_reader(tmp_path / "two" / "run").predict(PAIRS)
+    ] == pytest.approx(expected, abs=1e-5)
     assert run_folder.task_of(out) == "sentence-similarity"
 
 
 def test_tags_of_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
     saved(tmp_path / "theirs", "TokenClassification")
     out = through(tmp_path / "theirs", tmp_path)
-    words = [tuple(text.replace(",", " ,").replace(".", " .").replace("!", " !").split()) for text in TEXTS]
+    words = [
+        tuple(text.replace(",", " ,").replace(".", " .").replace("!", " !").split())
+        for text in TEXTS
+    ]
     for folder in (tmp_path / "run", out):
         replies = load_reader(folder).answer([TaggedWords(one, (), "text", 1) for one in words])
         for one, reply, pieces in zip(
@@ -156,13 +175,20 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         hf.AutoTokenizer.from_pretrained(out),
     )
     bundle = run_folder.load_run(tmp_path / "run")
-    layout = row_template(bundle.tokenizer.special_ids, "bert", False, bundle.tokenizer.vocabulary_size)
+    layout = row_template(
+        bundle.tokenizer.special_ids, "bert", False, bundle.tokenizer.vocabulary_size
+    )
     for pair in PAIRS:
         row = layout.joined(*bundle.tokenizer.encode(pair))
         tokens, places = torch.tensor([row.tokens]), torch.arange(len(row.tokens))[None]
         segments = (places >= row.second_start).long()
         batch = EncodedBatch(
-            tokens, segments, tokens.new_zeros(1, 0, 0), tokens.new_zeros(1), places, tokens.new_zeros(1, 2)
+            tokens,
+            segments,
+            tokens.new_zeros(1, 0, 0),
+            tokens.new_zeros(1),
+            places,
+            tokens.new_zeros(1, 2),
         )
         with torch.no_grad():
             given = tokenizer(*pair, return_tensors="pt")
@@ -172,11 +198,16 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         assert torch.equal(given.input_ids, tokens)
 
 
-def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path, notices: list[str]) -> None:
-    """What the hub's heads have over two texts in one row, a hidden layer and [CLS], is not for texts apart."""
+def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(
+    tmp_path: Path, notices: list[str]
+) -> None:
+    """What the hub's heads have over two texts in one row, a hidden layer and [CLS], is not for texts
+    apart."""
     saved(tmp_path / "theirs", "MaskedLM")
     rows = [("the cat sleeps", "the dog sleeps", 4.0), ("a dog runs", "the big house", 1.0)] * 6
-    lines = "".join(f"{first}\t{second} {at}\t{score}\n" for at, (first, second, score) in enumerate(rows))
+    lines = "".join(
+        f"{first}\t{second} {at}\t{score}\n" for at, (first, second, score) in enumerate(rows)
+    )
     (tmp_path / "data.tsv").write_text("sentence1\tsentence2\tscore\n" + lines)
     settings = ["head.pair=cosine", "train.max_steps=1", "train.learning_rate=1e-9"]
     args = [str(tmp_path / "data.tsv")]
@@ -190,8 +221,12 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path, n
         settings=settings[1:],
     )
     assert sum("--set head.pair=cosine begins as good" in line for line in notices) == 1
-    seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=start, settings=settings)
-    vectors = SentenceEncoder(run_folder.load_run(tmp_path / "theirs")).encode([*rows[0][:2], *rows[1][:2]])
+    seqloom.train(
+        "sentence-similarity", args, output_dir=tmp_path / "run", start=start, settings=settings
+    )
+    vectors = SentenceEncoder(run_folder.load_run(tmp_path / "theirs")).encode(
+        [*rows[0][:2], *rows[1][:2]]
+    )
     near = [
         float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0])
         for u, v in (vectors[:2], vectors[2:])
@@ -210,7 +245,9 @@ def test_that_questions_may_have_no_answer_goes_along(none: bool, tmp_path: Path
         **({"may_be_none": True} if none else {}),
     )
     out = through(tmp_path / "theirs", tmp_path)
-    assert [run_folder.open_model(folder)[0]["may_be_none"] for folder in (tmp_path / "run", out)] == [
+    assert [
+        run_folder.open_model(folder)[0]["may_be_none"] for folder in (tmp_path / "run", out)
+    ] == [
         none,
         none,
     ]
@@ -243,7 +280,12 @@ def table(folder: Path, pairs: bool = False) -> str:
     return str(folder / "data.tsv")
 
 
-SHORT = ["train.max_steps=4", "train.evaluate_every=4", "train.learning_rate=0.01", "data.vocabulary=300"]
+SHORT = [
+    "train.max_steps=4",
+    "train.evaluate_every=4",
+    "train.learning_rate=0.01",
+    "data.vocabulary=300",
+]
 
 
 @pytest.mark.parametrize(("kind", "segments"), [("wordpiece", 1), ("bpe", 2)])
@@ -253,7 +295,11 @@ def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
     settings = [*SHORT, f"data.tokenizer={kind}", f"model.segments={segments}", "model.layers=1"]
     data = table(tmp_path, pairs=True)
     seqloom.train(
-        "text-classification", [data], output_dir=tmp_path / "run", model="bert:tiny", settings=settings
+        "text-classification",
+        [data],
+        output_dir=tmp_path / "run",
+        model="bert:tiny",
+        settings=settings,
     )
     result = export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert result["architecture"] == "BertForSequenceClassification"
@@ -261,12 +307,18 @@ def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
     assert same(found, ours(tmp_path / "run", PAIRS))
     assert same(found, ours(tmp_path / "out", PAIRS))
     alone = [
-        (one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "out", "text-classification", TEXTS)
+        (one[0]["label"], one[0]["score"])
+        for one in answers(tmp_path / "out", "text-classification", TEXTS)
     ]
     assert same(alone, ours(tmp_path / "run", TEXTS))
     long = "the cat sleeps " * 100
-    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids[-1] == 2
-    assert len(hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids) == 128
+    assert (
+        hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids[-1] == 2
+    )
+    assert (
+        len(hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids)
+        == 128
+    )
     assert list(hf.AutoConfig.from_pretrained(tmp_path / "out").id2label.values()) == list(
         load_reader(tmp_path / "run").head_task.labels
     )
@@ -274,9 +326,12 @@ def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
 def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_path: Path) -> None:
-    sentences = [line.split("\t")[0].split() for line in Path(table(tmp_path)).read_text().splitlines()[1:]]
+    sentences = [
+        line.split("\t")[0].split() for line in Path(table(tmp_path)).read_text().splitlines()[1:]
+    ]
     tagged = "\n".join(
-        "".join(f"{word}\t{'NOUN' if len(word) > 3 else 'X'}\n" for word in one) for one in sentences
+        "".join(f"{word}\t{'NOUN' if len(word) > 3 else 'X'}\n" for word in one)
+        for one in sentences
     )
     (tmp_path / "data.conll").write_text(tagged)
     settings = [*SHORT, f"data.tokenizer={kind}", "model.layers=1"]
@@ -289,7 +344,9 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
     )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     words = [tuple(one) for one in sentences[:8]]
-    replies = load_reader(tmp_path / "run").answer([TaggedWords(one, (), "text", 1) for one in words])
+    replies = load_reader(tmp_path / "run").answer(
+        [TaggedWords(one, (), "text", 1) for one in words]
+    )
     for one, reply, pieces in zip(
         words,
         replies,
@@ -324,13 +381,16 @@ def test_a_causal_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
     )
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
     alone = [
-        (one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "out", "text-classification", TEXTS)
+        (one[0]["label"], one[0]["score"])
+        for one in answers(tmp_path / "out", "text-classification", TEXTS)
     ]
     assert same(alone, ours(tmp_path / "run", TEXTS))
     assert same(alone, ours(tmp_path / "out", TEXTS))
 
 
-def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
     settings = [*SHORT, "data.tokenizer=bytes", "head.pooling=mean"]
     seqloom.train(
         "text-classification",
@@ -340,7 +400,8 @@ def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(tmp
         settings=settings,
     )
     with pytest.raises(
-        UsageError, match=r"head.pooling=first, but this model has mean: it cannot be written as one"
+        UsageError,
+        match=r"head.pooling=first, but this model has mean: it cannot be written as one",
     ):
         export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
@@ -357,20 +418,27 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path, notices: lis
         start=tmp_path / "theirs",
         settings=settings,
     )
-    assert "not read: the head of masked tokens (5 tensors), which the model here has not got" in notices
+    assert (
+        "not read: the head of masked tokens (5 tensors), which the model here has not got"
+        in notices
+    )
     assert (
         "new, and to be trained: head.hidden.weight, head.hidden.bias, head.output.weight, head.output.bias"
         in notices
     )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
-    assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["BertForSequenceClassification"]
-    assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(
-        VOCABULARY
-    )
+    assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == [
+        "BertForSequenceClassification"
+    ]
+    assert tokenizers.Tokenizer.from_file(
+        str(tmp_path / "out" / "tokenizer.json")
+    ).get_vocab_size() == len(VOCABULARY)
 
 
-def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path, notices: list[str]) -> None:
+def test_a_head_of_the_same_labels_comes_along_in_its_own_order(
+    tmp_path: Path, notices: list[str]
+) -> None:
     """Which is no order of ours; and it goes on with it when it was stopped."""
     saved(tmp_path / "theirs", "SequenceClassification")
     expected = ours(tmp_path / "theirs", TEXTS)
@@ -417,7 +485,9 @@ def saved_gpt(folder: Path, kind: Any, words: list[str], **options: Any) -> None
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     model.save_pretrained(folder)
-    hf.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<|endoftext|>").save_pretrained(folder)
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<|endoftext|>").save_pretrained(
+        folder
+    )
 
 
 def test_a_causal_checkpoint_that_came_with_its_head_reads_no_marks(tmp_path: Path) -> None:
@@ -438,7 +508,8 @@ def test_a_causal_checkpoint_that_came_with_its_head_reads_no_marks(tmp_path: Pa
     for folder in (tmp_path / "theirs", tmp_path / "run", out):
         assert same(ours(folder, texts), expected)
     assert same(
-        [(one[0]["label"], one[0]["score"]) for one in answers(out, "text-classification", texts)], expected
+        [(one[0]["label"], one[0]["score"]) for one in answers(out, "text-classification", texts)],
+        expected,
     )
 
 
@@ -470,7 +541,9 @@ def test_a_causal_checkpoint_that_was_fine_tuned_goes_back_with_its_marks(
     for folder in ("run", "out"):
         assert same(ours(tmp_path / folder, asked), expected)
     special_ids = range(len(VOCABULARY) + 2, len(VOCABULARY) + 5)
-    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").convert_ids_to_tokens(special_ids) == [
+    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").convert_ids_to_tokens(
+        special_ids
+    ) == [
         "<<start>>",
         "<delimiter>",
         "<extract>",

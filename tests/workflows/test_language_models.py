@@ -39,7 +39,13 @@ SETTINGS = [
     "train.learning_rate=0.01",
 ]
 FAMILIES = {
-    "gpt:tiny": ["model.width=8", "model.layers=1", "model.heads=2", "model.context=8", "model.dropout=0.2"],
+    "gpt:tiny": [
+        "model.width=8",
+        "model.layers=1",
+        "model.heads=2",
+        "model.context=8",
+        "model.dropout=0.2",
+    ],
     "recurrent_lm:tiny": ["model.width=8", "model.embedding_width=8", "model.dropout=0.2"],
     "ngram:trigram": [],
 }
@@ -83,7 +89,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(
-    texts: Path, folder: Path, model: str, *settings: str, stop: Callable[[int], None] = lambda step: None
+    texts: Path,
+    folder: Path,
+    model: str,
+    *settings: str,
+    stop: Callable[[int], None] = lambda step: None,
 ) -> TrainResult:
     return train(
         "text-generation",
@@ -124,8 +134,12 @@ def test_a_folder_gives_the_numbers_of_its_training(
     trained = metrics_log.validation(
         folder, max(line["step"] for line in metrics_log.read(folder) if "validation_loss" in line)
     )
-    metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, stride=8 if "gpt" in model else None).metrics
-    best = min(line["validation_loss"] for line in metrics_log.read(folder) if "validation_loss" in line)
+    metrics = evaluate(
+        folder, [str(texts / "val.txt")], {}, {}, stride=8 if "gpt" in model else None
+    ).metrics
+    best = min(
+        line["validation_loss"] for line in metrics_log.read(folder) if "validation_loss" in line
+    )
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
     for name in ("documents", "tokens", "words", "bytes"):
@@ -139,7 +153,9 @@ def test_a_folder_gives_the_numbers_of_its_training(
 @pytest.mark.parametrize("model", FAMILIES)
 def test_a_sentence_beats_its_words_in_disorder(model: str, folders: dict[str, Path]) -> None:
     scorer = Scorer(folders[model])
-    good, bad, end = scorer.score(["the cat sleeps today .", "sleeps the . today cat", ""], tokens=True)
+    good, bad, end = scorer.score(
+        ["the cat sleeps today .", "sleeps the . today cat", ""], tokens=True
+    )
     assert good.log_probability > bad.log_probability
     assert end.tokens == 1
     assert [token.token for token in good.table] == ["the", "cat", "sleeps", "today", ".", "</s>"]
@@ -152,7 +168,9 @@ def test_a_sentence_beats_its_words_in_disorder(model: str, folders: dict[str, P
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_a_text_given_a_prompt_is_the_rest_of_the_whole(model: str, folders: dict[str, Path]) -> None:
+def test_a_text_given_a_prompt_is_the_rest_of_the_whole(
+    model: str, folders: dict[str, Path]
+) -> None:
     scorer = Scorer(folders[model])
     (rest,) = scorer.score(["sleeps now ."], prompt="the cat")
     whole, prompt = scorer.score(["the cat sleeps now .", "the cat"])
@@ -196,7 +214,9 @@ def test_a_carried_state_makes_a_difference(
 ) -> None:
     """What the law above would not see if nothing were carried."""
     made(texts, tmp_path / "carried", "recurrent_lm:tiny")
-    monkeypatch.setattr("seqloom.training.stream_states.StreamStates.get", lambda self, streams: None)
+    monkeypatch.setattr(
+        "seqloom.training.stream_states.StreamStates.get", lambda self, streams: None
+    )
     made(texts, tmp_path / "anew", "recurrent_lm:tiny")
     carried, anew = (load_file(tmp_path / name / WEIGHTS) for name in ("carried", "anew"))
     assert not all(torch.equal(carried[name], anew[name]) for name in carried)
@@ -240,7 +260,8 @@ def test_mixtures_with_given_and_with_tuned_weights(
     assert list(given["weights"].values()) == [0.25, 0.25, 0.5]
     tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig())
     losses = [
-        evaluate(folder, [dev], {}, {}).metrics["loss"] for folder in [*members, str(tmp_path / "given")]
+        evaluate(folder, [dev], {}, {}).metrics["loss"]
+        for folder in [*members, str(tmp_path / "given")]
     ]
     loss = evaluate(tmp_path / "tuned", [dev], {}, {}).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
@@ -289,7 +310,9 @@ def refusal(call: Callable[[], Any]) -> str:
     return str(refused.value)
 
 
-def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_said_in_a_line(
+    folders: dict[str, Path], texts: Path, tmp_path: Path
+) -> None:
     ngram, gpt = str(folders["ngram:trigram"]), str(folders["gpt:tiny"])
     (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "not.arpa").write_text("hello\n")
@@ -298,13 +321,21 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
     def silent(_: str) -> None:
         pass
 
-    assert "at least 2 run folders" in refusal(lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet))
-    assert "not both" in refusal(lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet))
+    assert "at least 2 run folders" in refusal(
+        lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet)
+    )
+    assert "not both" in refusal(
+        lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet)
+    )
     for weights in ("1", "1,-1", "a,b", "0,0", "1,nan"):
         with pytest.raises(UsageError, match="--weights must be 2 numbers"):
             mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet)
-    assert "an n-gram model, but this is a gpt" in refusal(lambda: export_arpa(gpt, str(tmp_path / "x.arpa")))
-    assert "not.arpa:1" in refusal(lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d")))
+    assert "an n-gram model, but this is a gpt" in refusal(
+        lambda: export_arpa(gpt, str(tmp_path / "x.arpa"))
+    )
+    assert "not.arpa:1" in refusal(
+        lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d"))
+    )
     assert "stride must be from 1" in refusal(
         lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, stride=99)
     )

@@ -67,7 +67,9 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None) -> Trai
     if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress)
     data = write(folder.parent / "train.npz", 1, 200)
-    return train(TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress)
+    return train(
+        TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with collect_logs() as notices:
         assert go_on(folder).stopped == "max_steps"
     assert notices[0] == "no validation data given: 20 images split off by seed 0"
-    assert notices[1].endswith(" parameters) on 180 images of 16 patches (20 for validation) for 100 steps")
+    assert notices[1].endswith(
+        " parameters) on 180 images of 16 patches (20 for validation) for 100 steps"
+    )
     return folder
 
 
@@ -145,7 +149,9 @@ def test_a_batch_is_a_function_of_its_rows(tmp_path: Path) -> None:
     for name, tensors in zip(whole._fields, zip(*parts, strict=True), strict=True):
         assert torch.equal(torch.cat(tensors), getattr(whole, name)), name
     model = ViT(
-        ViTConfig(head="patches", image_size=8, patch_size=2, channels=1, width=16, layers=1, heads=2)
+        ViTConfig(
+            head="patches", image_size=8, patch_size=2, channels=1, width=16, layers=1, heads=2
+        )
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -192,7 +198,9 @@ def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Pa
     data, held = write(tmp_path / "t.npz", 1, 50), write(tmp_path / "v.npz", 5, 300)
     model = run_folder.open_model(trained).model
     found = [
-        prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model)
+        prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(
+            model
+        )
         for seed in (0, 1)
     ]
     assert found[0] == found[1] == evaluate(trained, [held], {}, {}).metrics
@@ -226,7 +234,9 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(
     data = write(tmp_path / "t.npz", 0, count)
     with pytest.raises(UsageError, match=message):
         train(TASK, [data], output_dir=tmp_path / "run", model="vit:tiny", settings=settings)
-    left = [path.name for path in (tmp_path / "run").iterdir()] if (tmp_path / "run").exists() else []
+    left = (
+        [path.name for path in (tmp_path / "run").iterdir()] if (tmp_path / "run").exists() else []
+    )
     assert left in ([], [".lock"])
 
 
@@ -298,7 +308,8 @@ def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
     images = torch.randn(2, 1, 16, 16)
     torch.testing.assert_close(begun.read(images), model.read(images))
     with pytest.raises(
-        UsageError, match=r"model.width=64 cannot be set: the weights of .*run have 32; leave it out"
+        UsageError,
+        match=r"model.width=64 cannot be set: the weights of .*run have 32; leave it out",
     ):
         pretrained_vit(trained, {"width": 64})
     other = tmp_path / "lm"
@@ -338,10 +349,20 @@ def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:
             if stop and now.step == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        settings = ["train.max_steps=4", "train.evaluate_every=2", "train.batch_rows=16", "train.threads=1"]
+        settings = [
+            "train.max_steps=4",
+            "train.evaluate_every=2",
+            "train.batch_rows=16",
+            "train.threads=1",
+        ]
         data, folder = [str(tmp_path / "t.npz")], tmp_path / out
         return train(
-            "image-classification", data, output_dir=folder, settings=settings, start=begin, progress=progress
+            "image-classification",
+            data,
+            output_dir=folder,
+            settings=settings,
+            start=begin,
+            progress=progress,
         )
 
     assert classifier("whole", stop=False).stopped == "max_steps"
@@ -352,7 +373,11 @@ def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:
     one, other = outcome(tmp_path / "parts"), outcome(tmp_path / "whole")
     assert all(one[name] == other[name] for name in other)
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
-    assert (config["width"], config["head"], config["labels"]) == (32, "labels", ["0", "1", "2", "3"])
+    assert (config["width"], config["head"], config["labels"]) == (
+        32,
+        "labels",
+        ["0", "1", "2", "3"],
+    )
 
 
 def test_an_empty_folder_of_images_is_refused(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "lstm, projected and normalised": lambda: language_model(
         projection=4, normalisation="layer", connection="residual"
     ),
-    "gru-torch, adaptive": lambda: language_model(cell="gru-torch", output="adaptive", output_cutoffs=(20,)),
+    "gru-torch, adaptive": lambda: language_model(
+        cell="gru-torch", output="adaptive", output_cutoffs=(20,)
+    ),
     "elman, highway": lambda: language_model(cell="elman", connection="highway"),
     "seq2seq, gru, additive": lambda: recurrent(cell="gru"),
     "seq2seq, lstm, bilinear, reversed": lambda: recurrent(
@@ -103,7 +105,13 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "seq2seq, no attention": lambda: recurrent(cell="elman", attention="none"),
     "gpt, rotary, norm after": lambda: GPT(
         GPTConfig(
-            vocabulary_size=SIZE, width=8, heads=2, layers=2, positions="rotary", norm="after", pad_id=-1
+            vocabulary_size=SIZE,
+            width=8,
+            heads=2,
+            layers=2,
+            positions="rotary",
+            norm="after",
+            pad_id=-1,
         )
     ),
     "transformer": transformer,
@@ -121,13 +129,36 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     ),
     "bert": lambda: Bert(BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, pooler=True)),
     "electra": lambda: Bert(
-        BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, embedding_width=6, head="replaced-token")
+        BertConfig(
+            vocabulary_size=SIZE,
+            width=8,
+            heads=2,
+            layers=1,
+            embedding_width=6,
+            head="replaced-token",
+        )
     ),
     "roberta": lambda: Bert(
-        BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, segments=1, position_offset=2, context=5)
+        BertConfig(
+            vocabulary_size=SIZE,
+            width=8,
+            heads=2,
+            layers=1,
+            segments=1,
+            position_offset=2,
+            context=5,
+        )
     ),
     "vit": lambda: ViT(
-        ViTConfig(labels=("cat", "dog"), image_size=8, patch_size=4, channels=1, width=8, heads=2, layers=1)
+        ViTConfig(
+            labels=("cat", "dog"),
+            image_size=8,
+            patch_size=4,
+            channels=1,
+            width=8,
+            heads=2,
+            layers=1,
+        )
     ),
 }
 
@@ -157,14 +188,26 @@ def written_run(place: Path, model: Any, task: str, name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Path, dict[str, Any]]]:
-    """A language model and an encoder-decoder: (the model, the folder of its graphs, what the export said)."""
+def exported(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, tuple[Any, Path, dict[str, Any]]]:
+    """A language model and an encoder-decoder: (the model, the folder of its graphs, what the export
+    said)."""
     torch.set_num_threads(1)
     place = tmp_path_factory.mktemp("onnx")
     models = {
         "gpt": (
             drawn(
-                GPT(GPTConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, context=32, tie_output=False))
+                GPT(
+                    GPTConfig(
+                        vocabulary_size=SIZE,
+                        width=8,
+                        heads=2,
+                        layers=1,
+                        context=32,
+                        tie_output=False,
+                    )
+                )
             ),
             "text-generation",
         ),
@@ -214,7 +257,11 @@ def greedy(folder: Path, prompt: list[int], source: list[int] | None) -> list[in
 
 def generated(model: Any, state: Any, prompt: list[int]) -> list[int]:
     ((best,),) = generate(
-        model, state, [prompt], [MOST], GenerationOptions(strategy=BeamSearch(width=1), eos=EOS, pad=PAD)
+        model,
+        state,
+        [prompt],
+        [MOST],
+        GenerationOptions(strategy=BeamSearch(width=1), eos=EOS, pad=PAD),
     )
     return [*best.tokens, *([EOS] if best.finished else [])]
 
@@ -236,18 +283,28 @@ def test_greedy_decoding_of_an_encoder_decoder_is_that_of_generate(
     sources = [[*ids, EOS] for ids in TOKENIZER.encode(["a", "a dog", "zwei Hunde laufen"])]
     found = [greedy(folder, [BOS], source) for source in sources]
     with torch.inference_mode():
-        assert found == [generated(model, model.encode(torch.tensor([source])), [BOS]) for source in sources]
+        assert found == [
+            generated(model, model.encode(torch.tensor([source])), [BOS]) for source in sources
+        ]
     assert len({tuple(ids) for ids in found}) > 1
 
 
 @pytest.mark.parametrize("name", ["gpt", "seq2seq"])
-def test_the_written_example_runs(name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]) -> None:
+def test_the_written_example_runs(
+    name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]
+) -> None:
     folder = exported[name][1]
-    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
+    (program,) = re.findall(
+        r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL
+    )
     assert "seqloom" not in program
     assert "torch" not in program
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.endswith("\n")
 
@@ -276,7 +333,10 @@ def test_onnx_json_says_what_the_graphs_take_and_give(
     step = about["graphs"]["step"]
     kept = [value["name"] for value in about["state"]]
     assert [value["name"] for value in step["inputs"]][1 : len(kept) + 1] == kept
-    assert [value["name"] for value in step["outputs"]] == ["logits", *(f"next_{state}" for state in kept)]
+    assert [value["name"] for value in step["outputs"]] == [
+        "logits",
+        *(f"next_{state}" for state in kept),
+    ]
 
 
 def test_an_export_that_disagrees_leaves_nothing(
@@ -286,20 +346,25 @@ def test_an_export_that_disagrees_leaves_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     model, folder, _ = exported["gpt"]
-    changed = written_run(tmp_path / "run", drawn(GPT(model.config), seed=1), "text-generation", "gpt")
+    changed = written_run(
+        tmp_path / "run", drawn(GPT(model.config), seed=1), "text-generation", "gpt"
+    )
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr(
         onnx, "write_graph", lambda graph, place: shutil.copy(folder / graph.file, place)
     )  # that of other weights
     with pytest.raises(
-        SeqloomError, match=r"^step\.onnx: must do what the model does .* logits differs by .* at call 1 "
+        SeqloomError,
+        match=r"^step\.onnx: must do what the model does .* logits differs by .* at call 1 ",
     ):
         onnx.export_onnx(str(changed), str(tmp_path / "out"))
     assert sorted(tmp_path.iterdir()) == before
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_small_difference_at_one_place_is_found(exported: dict[str, tuple[Any, Path, Any]]) -> None:
+def test_a_small_difference_at_one_place_is_found(
+    exported: dict[str, tuple[Any, Path, Any]],
+) -> None:
     model, folder, _ = exported["gpt"]
     expected = cases(model)
     found = exportable(GPT(model.config))
@@ -329,7 +394,9 @@ def test_what_is_refused(
         exportable(recurrent(normalisation="batch"))
     with pytest.raises(UsageError, match=r"ONNX holds RecurrentLM, .* but this is a Linear"):
         exportable(nn.Linear(1, 1))
-    monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr(
+        graph_module, "find_spec", lambda name: None if name == "onnxscript" else name
+    )
     with pytest.raises(MissingExtraError, match=r"seqloom\[onnx\]"):
         onnx.export_onnx("none", str(tmp_path / "out"))
 

@@ -29,7 +29,14 @@ from seqloom.errors import FolderError, UsageError
 from seqloom.native.library import library
 from seqloom.runs import run_folder
 from seqloom.training import metrics_log
-from seqloom.training.checkpoints import OPTIMIZER, STATE, WEIGHTS, checkpoints, newest_checkpoint, read_state
+from seqloom.training.checkpoints import (
+    OPTIMIZER,
+    STATE,
+    WEIGHTS,
+    checkpoints,
+    newest_checkpoint,
+    read_state,
+)
 from seqloom.training.loop import Progress
 from seqloom.workflows.train import TrainResult, train
 
@@ -44,7 +51,13 @@ SETTINGS = [
     "model.dropout=0.3",
     *(
         f"model.{name}=8"
-        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+        for name in (
+            "width",
+            "encoder_width",
+            "embedding_width",
+            "attention_width",
+            "readout_width",
+        )
     ),
 ]
 """110 pairs in batches of 8: an epoch has 14 steps."""
@@ -109,9 +122,13 @@ def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
-    metrics = [json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()]
+    metrics = [
+        json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()
+    ]
     kept: dict[str, Any] = {
-        "metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]
+        "metrics": [
+            {key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics
+        ]
     }
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         named_after_itself = path.parent == folder and path.name in (
@@ -130,7 +147,9 @@ def assert_same(folder: Path, never_stopped: Path) -> None:
     assert list(one) == list(other)
     for name in other:
         assert one[name] == other[name], name
-    assert not [path for path in (folder.parent / ".seqloom-cache").iterdir() if path.suffix == ".tmp"]
+    assert not [
+        path for path in (folder.parent / ".seqloom-cache").iterdir() if path.suffix == ".tmp"
+    ]
 
 
 def kill_at_step(wanted: int, number: int) -> Stop:
@@ -187,9 +206,17 @@ def forked(**arguments: Any) -> ForkServerProcess:
     """A process that runs this file as `run`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["pytest", "seqloom.workflows.train", "torch._dynamo", "seqloom.cli", "seqloom.data.synthetic.pairs"]
+        [
+            "pytest",
+            "seqloom.workflows.train",
+            "torch._dynamo",
+            "seqloom.cli",
+            "seqloom.data.synthetic.pairs",
+        ]
     )
-    process = context.Process(target=runpy.run_path, args=(__file__, {"ARGUMENTS": arguments}, "run"))
+    process = context.Process(
+        target=runpy.run_path, args=(__file__, {"ARGUMENTS": arguments}, "run")
+    )
     process.start()
     return process
 
@@ -217,7 +244,9 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
         "train.accumulate=1",
     )
     assert ended(forked(folder="run", place=str(place), settings=settings)) == 0
-    copies = {tuple(contents(copy).items()): copy for copy in sorted((place.parent / "copies").iterdir())}
+    copies = {
+        tuple(contents(copy).items()): copy for copy in sorted((place.parent / "copies").iterdir())
+    }
     assert len(copies) > 60
     assert sum((copy / "run" / "checkpoint-2.tmp").exists() for copy in copies.values()) > 6
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and nothing here hangs on it
@@ -258,7 +287,9 @@ def test_killed_again_and_again(place: Path, never_stopped: Path) -> None:
 def test_killed_between_steps(place: Path, never_stopped: Path) -> None:
     folder = place / "run"
     for step in (3, 4, 11, 13, 22):
-        assert ended(forked(folder=str(folder), step=step, signal=signal.SIGKILL)) == -signal.SIGKILL
+        assert (
+            ended(forked(folder=str(folder), step=step, signal=signal.SIGKILL)) == -signal.SIGKILL
+        )
     go_on(folder)
     assert_same(folder, never_stopped)
     assert run_folder.load_run(folder).weights == folder / WEIGHTS
@@ -275,7 +306,10 @@ def test_stopped_twice_in_one_epoch_by_a_signal(
     for step in (5, 6, 10, 16):
         result = go_on(folder, kill_at_step(step, number))
         assert (result.stopped, result.step) == (number.name, step)
-        assert f"{number.name}: saving and stopping after this step (once more to stop at once)" in notices
+        assert (
+            f"{number.name}: saving and stopping after this step (once more to stop at once)"
+            in notices
+        )
         assert read_state(checkpoints(folder)[0]).step == step
         assert not (folder / files.MANIFEST).exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -306,7 +340,10 @@ def wait_for(ready: Callable[[], bool]) -> None:
 
 def test_two_signals_stop_at_once(place: Path, never_stopped: Path) -> None:
     folder = place / "run"
-    assert ended(forked(folder=str(folder), step=8, signal=signal.SIGTERM, twice=True)) == -signal.SIGTERM
+    assert (
+        ended(forked(folder=str(folder), step=8, signal=signal.SIGTERM, twice=True))
+        == -signal.SIGTERM
+    )
     assert read_state(checkpoints(folder)[0]).step == 6
     go_on(folder)
     assert_same(folder, never_stopped)
@@ -320,7 +357,9 @@ def stopped(place: Path, step: int) -> Path:
     return place / "run"
 
 
-def test_a_finished_run_is_left_alone_and_that_is_said(never_stopped: Path, notices: list[str]) -> None:
+def test_a_finished_run_is_left_alone_and_that_is_said(
+    never_stopped: Path, notices: list[str]
+) -> None:
     before = {
         path: (path.read_bytes(), path.stat().st_mtime_ns)
         for path in never_stopped.rglob("*")
@@ -331,14 +370,16 @@ def test_a_finished_run_is_left_alone_and_that_is_said(never_stopped: Path, noti
     assert result.metrics["loss"] == pytest.approx(read_state(never_stopped / "checkpoint-24").best)
     assert notices == [
         (
-            f"{never_stopped}: this run is finished (step 24), so there is nothing to do; for a longer one, train"
-            " a new run"
+            f"{never_stopped}: this run is finished (step 24), so there is nothing to do; for a longer one,"
+            " train a new run"
         )
     ]
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
-def test_a_finished_run_without_checkpoints_is_not_begun_again(place: Path, never_stopped: Path) -> None:
+def test_a_finished_run_without_checkpoints_is_not_begun_again(
+    place: Path, never_stopped: Path
+) -> None:
     shutil.copytree(never_stopped, place / "run")
     shutil.rmtree(place / "run" / "checkpoint-24")
     assert go_on(place / "run").stopped == "finished"
@@ -370,7 +411,8 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_goes_on(
     damage(folder / "checkpoint-15" / name)
     go_on(folder)
     assert any(
-        line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line for line in notices
+        line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line
+        for line in notices
     )
     assert any("at step 12 of 24" in line for line in notices)
     assert_same(folder, never_stopped)
@@ -402,7 +444,9 @@ def test_half_a_line_of_metrics_goes(place: Path, never_stopped: Path) -> None:
 
 def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path, notices: list[str]) -> None:
     folder = place / "run"
-    settings = ("train.learning_rate=1e-12",)  # nothing changes, so the first validation stays the best
+    settings = (
+        "train.learning_rate=1e-12",
+    )  # nothing changes, so the first validation stays the best
     go_on(folder, kill_at_step(20, signal.SIGTERM), settings)
     flipped(folder / "checkpoint-6" / WEIGHTS)
     result = go_on(folder)
@@ -435,7 +479,9 @@ def test_a_second_process_is_refused(place: Path) -> None:
     ):
         go_on(folder)
     assert outcome(folder) == before
-    process = forked(folder=str(place / "long"), settings=("train.max_steps=1000000",), command=True)
+    process = forked(
+        folder=str(place / "long"), settings=("train.max_steps=1000000",), command=True
+    )
     wait_for(lambda: bool(checkpoints(place / "long")) if (place / "long").exists() else False)
     with pytest.raises(
         FolderError, match="another process is training into this folder; wait for it or stop it"
@@ -444,7 +490,9 @@ def test_a_second_process_is_refused(place: Path) -> None:
     process.kill()
     assert ended(process) == -signal.SIGKILL
     assert (
-        go_on(place / "long", kill_at_step(checkpoints_step(place / "long") + 1, signal.SIGTERM)).stopped
+        go_on(
+            place / "long", kill_at_step(checkpoints_step(place / "long") + 1, signal.SIGTERM)
+        ).stopped
         == "SIGTERM"
     )
 
@@ -453,12 +501,15 @@ def test_a_folder_that_is_not_empty_is_refused(place: Path) -> None:
     (place / "run").mkdir()
     (place / "run" / "thesis.tex").touch()
     with pytest.raises(
-        UsageError, match="must be new or empty, but it holds something; name another --output-dir, or go on"
+        UsageError,
+        match="must be new or empty, but it holds something; name another --output-dir, or go on",
     ) as caught:
         go_on(place / "run")
     assert caught.value.exit_code == 2
     assert [path.name for path in (place / "run").iterdir()] == ["thesis.tex"]
-    with pytest.raises(FolderError, match=r"must be a run folder to be resumed, but holds no run\.yaml"):
+    with pytest.raises(
+        FolderError, match=r"must be a run folder to be resumed, but holds no run\.yaml"
+    ):
         train(resume=place / "run")
 
 
@@ -514,11 +565,15 @@ def test_patience_ends_a_run_for_good(place: Path) -> None:
     assert files.manifest_problem(folder) is None
 
 
-def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(tmp_path: Path, never_stopped: Path) -> None:
+def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(
+    tmp_path: Path, never_stopped: Path
+) -> None:
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
@@ -536,12 +591,15 @@ def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(tmp_path: Path, 
 
             before = {path: files.sha256(path) for path in folder.rglob("checkpoint-*/*")}
             with pytest.raises(
-                FolderError, match=r"cannot be written \(No space left on device; 0\.0 MiB are free\)"
+                FolderError,
+                match=r"cannot be written \(No space left on device; 0\.0 MiB are free\)",
             ):
                 go_on(folder, fill)
             ballast.unlink()
             assert not list(folder.glob("*.tmp"))
-            assert all(files.sha256(path) == digest for path, digest in before.items() if path.exists())
+            assert all(
+                files.sha256(path) == digest for path, digest in before.items() if path.exists()
+            )
             assert newest_checkpoint(folder)[1] == []
         go_on(folder)
         assert_same(folder, never_stopped)
@@ -553,7 +611,9 @@ if __name__ == "run":
     told: dict[str, Any] = globals()["ARGUMENTS"]
     run = Path(told["folder"])
     if "event" in told:
-        at_every_event(lambda event: os.kill(os.getpid(), signal.SIGKILL) if event == told["event"] else None)
+        at_every_event(
+            lambda event: os.kill(os.getpid(), signal.SIGKILL) if event == told["event"] else None
+        )
 
     def copy(event: int) -> None:
         shutil.copytree(".", f"../copies/{event:04}")
@@ -567,7 +627,18 @@ if __name__ == "run":
         settings = [f"--set={setting}" for setting in (*SETTINGS, *told["settings"])]
         pairs = [str(run.parent / f"train.{side}") for side in "ab"]
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-        main(["train", "translation", *pairs, "--output-dir", str(run), "--model", "seq2seq:tiny", *settings])
+        main(
+            [
+                "train",
+                "translation",
+                *pairs,
+                "--output-dir",
+                str(run),
+                "--model",
+                "seq2seq:tiny",
+                *settings,
+            ]
+        )
 
     def stop(step: int) -> None:
         if step == told.get("step"):

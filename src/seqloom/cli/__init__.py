@@ -46,7 +46,9 @@ def _make_app() -> cyclopts.App:
         group = cyclopts.Group(title, sort_key=number)
         for place, verb in enumerate(verbs):
             example = f"Example: {verb.example}"
-            app.command(verb.run, name=verb.name, group=group, sort_key=place, help_epilogue=example)
+            app.command(
+                verb.run, name=verb.name, group=group, sort_key=place, help_epilogue=example
+            )
     options = cyclopts.Group("Options", sort_key=len(GROUPS))
     for option in ("--help", "--version"):
         app[option].group = options
@@ -87,9 +89,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(words: list[str], plugins: list[str]) -> int:
     for pair in pairwise(words):
-        if pair in (("--validation", "-"), ("--test", "-")):  # cyclopts would take - as training data
+        if pair in (
+            ("--validation", "-"),
+            ("--test", "-"),
+        ):  # cyclopts would take - as training data
             message = (
-                "validation and test data must be files; only training data can come from standard input"
+                "validation and test data must be files;"
+                " only training data can come from standard input"
             )
             return _refuse(message, 2)
     with notices_on_standard_error():
@@ -139,7 +145,9 @@ def _refuse(message: str, code: int) -> int:
     """Reports an error that all workers of `torchrun` have: only the first one writes it."""
     if os.environ.get("RANK", "0") == "0":
         return _fail(message, code)
-    time.sleep(WORKER_WAITS)  # torchrun ends all workers once one has ended: the first must have reported
+    time.sleep(
+        WORKER_WAITS
+    )  # torchrun ends all workers once one has ended: the first must have reported
     return code
 
 

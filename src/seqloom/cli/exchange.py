@@ -11,7 +11,9 @@ from seqloom.cli.options import Flag, Verb
 from seqloom.cli.terminal import put_json, put_table
 
 
-def import_model(place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False) -> None:
+def import_model(
+    place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False
+) -> None:
     """Make a run folder from a Hugging Face model or an ARPA file.
 
     Args:

@@ -48,7 +48,9 @@ Folders = Annotated[tuple[str, ...], _once]
 """Run folders, each after its own option."""
 Texts = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True), _once]
 """Texts, each after its own option."""
-Files = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True, show_default=False)]
+Files = Annotated[
+    tuple[str, ...], Parameter(negative="", consume_multiple=True, show_default=False)
+]
 """Files after one option."""
 Flag = Annotated[bool, Parameter(negative="")]
 From = Annotated[str | None, Parameter(name="--from")]
@@ -76,7 +78,9 @@ class ReadSettings(NamedTuple):
     """The settings of data.* that were given, and defaults for the others."""
 
 
-def read_settings(settings: Sequence[str], sections: tuple[str, ...] = ("data", "decode")) -> ReadSettings:
+def read_settings(
+    settings: Sequence[str], sections: tuple[str, ...] = ("data", "decode")
+) -> ReadSettings:
     """Checks `--set` before a model is opened. Raises UsageError for a wrong value or another section."""
     from seqloom.config import DataConfig, DecodeConfig
     from seqloom.run_file import apply_settings, parse

@@ -58,7 +58,9 @@ def notices_on_standard_error() -> Iterator[None]:
 @contextmanager
 def notices_afterwards() -> Iterator[None]:
     """Holds notices back, so that they do not interrupt a text that is being written."""
-    handlers = [handler for handler in logging.getLogger("seqloom").handlers if isinstance(handler, Notices)]
+    handlers = [
+        handler for handler in logging.getLogger("seqloom").handlers if isinstance(handler, Notices)
+    ]
     for handler in handlers:
         handler.held_back = []
     try:
@@ -78,7 +80,9 @@ class HelpPages(DefaultFormatter):
             _unwrap(entry.description)
         super().__call__(console, options, panel)
 
-    def render_description(self, console: Console, options: ConsoleOptions, description: object) -> None:
+    def render_description(
+        self, console: Console, options: ConsoleOptions, description: object
+    ) -> None:
         """The summary and the explanation of a verb."""
         _unwrap(description)
         super().render_description(console, options, description)
@@ -97,7 +101,9 @@ def _unwrap(description: object) -> None:
 def put(text: str) -> None:
     """A line of the result, as UTF-8 whatever the locale. A line break inside it becomes a space, so that it
     stays one line."""
-    sys.stdout.buffer.write(text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n")
+    sys.stdout.buffer.write(
+        text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n"
+    )
 
 
 def put_json(content: object) -> None:
@@ -172,7 +178,13 @@ def progress_bar(activity: str) -> Iterator[Callable[[TrainingProgress], None]]:
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from seqloom.cli.options import EXIT_CODES, Data, Files, Flag, From, Settings, Verb, exit_code, read_settings
+from seqloom.cli.options import (
+    EXIT_CODES,
+    Data,
+    Files,
+    Flag,
+    From,
+    Settings,
+    Verb,
+    exit_code,
+    read_settings,
+)
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
 
 
@@ -67,7 +77,11 @@ def train(
         return EXIT_CODES.get(result.stopped, 0)
     code = exit_code(result.stopped, _resume(result.folder))
     if json:
-        summary = {"output_dir": str(result.folder), "step": result.step, "best_step": result.best_step}
+        summary = {
+            "output_dir": str(result.folder),
+            "step": result.step,
+            "best_step": result.best_step,
+        }
         put_json(summary | {"stopped": result.stopped} | result.metrics)
         return code
     if result.metrics:  # none before the first validation
@@ -199,7 +213,8 @@ def ensemble(
 
 VERBS = (
     Verb(
-        train, "seqloom train text-classification reviews.csv --model bag_of_words --output-dir runs/reviews"
+        train,
+        "seqloom train text-classification reviews.csv --model bag_of_words --output-dir runs/reviews",
     ),
     Verb(demo, "seqloom demo"),
     Verb(

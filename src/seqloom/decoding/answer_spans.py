@@ -79,7 +79,12 @@ def best_answers(
 
 
 def _window_spans(
-    start: Floats, end: Floats, tokens: Sequence[tuple[int, int]], context: str, n_best: int, longest: int
+    start: Floats,
+    end: Floats,
+    tokens: Sequence[tuple[int, int]],
+    context: str,
+    n_best: int,
+    longest: int,
 ) -> dict[tuple[int, int], float]:
     """(start, end) in the context -> score, of the best spans of a window."""
     count = len(tokens)

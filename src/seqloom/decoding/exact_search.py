@@ -92,7 +92,9 @@ class ExactSearchOptions:
         return float(self.max_new_tokens**self.length_penalty)
 
 
-NEEDS_TOKENS = "exact search needs a prompt of at least one token and a maximum of at least 1 new token"
+NEEDS_TOKENS = (
+    "exact search needs a prompt of at least one token and a maximum of at least 1 new token"
+)
 
 
 def check_length_penalty(length_penalty: float) -> None:
@@ -183,7 +185,9 @@ def exact_search(
     )
 
 
-def _processed(logits: Tensor, live: LiveHypotheses, processors: Sequence[LogitsProcessor]) -> Tensor:
+def _processed(
+    logits: Tensor, live: LiveHypotheses, processors: Sequence[LogitsProcessor]
+) -> Tensor:
     """Log-probabilities `(rows, vocabulary)`, the same numbers as in a beam."""
     processed = logits.float().log_softmax(dim=-1)
     for processor in processors:
@@ -227,7 +231,11 @@ class _Incumbent:
 
     def lowest_total(self) -> float:
         """The Σ log p below which no prefix can become better."""
-        return -math.inf if self.hypothesis is None else self.hypothesis.score * self.options.longest_divisor
+        return (
+            -math.inf
+            if self.hypothesis is None
+            else self.hypothesis.score * self.options.longest_divisor
+        )
 
     def count_promising(self, prefixes: _OpenPrefixes) -> int:
         """How many of the prefixes, which are sorted, can still become the answer."""
@@ -282,7 +290,9 @@ class _OpenPrefixes:
             self._drop_unused_rows()
         self.highest = float(self.totals(slice(1))[0]) if len(self.index) else -math.inf
         # slices share a storage, so each storage counts once
-        storages = [part.untyped_storage() for part in (*tensors_of(self.state), self.index, self.log_probs)]
+        storages = [
+            part.untyped_storage() for part in (*tensors_of(self.state), self.index, self.log_probs)
+        ]
         self.bytes = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def _drop_unused_rows(self) -> None:
@@ -294,7 +304,9 @@ class _OpenPrefixes:
         if 2 * len(rows) <= len(used):
             self.state, self.live = select_rows(self.state, rows), self.live.select(rows)
             parents = (used.cumsum(0) - 1)[parents]
-            self.index = (parents * self.vocabulary + self.index % self.vocabulary).to(self.index.dtype)
+            self.index = (parents * self.vocabulary + self.index % self.vocabulary).to(
+                self.index.dtype
+            )
 
     def pop(self, count: int) -> tuple[State, LiveHypotheses]:
         """Removes the most likely `count`; returns the states that they continue, and their tokens."""
@@ -308,7 +320,9 @@ class _OpenPrefixes:
         return state, live
 
 
-def _expand(state: State, live: LiveHypotheses, processed: Tensor, incumbent: _Incumbent) -> _OpenPrefixes:
+def _expand(
+    state: State, live: LiveHypotheses, processed: Tensor, incumbent: _Incumbent
+) -> _OpenPrefixes:
     """All continuations of the rows that may still become the answer; of equals that of the first row, then
     the lowest id."""
     vocabulary = processed.shape[1]
@@ -316,7 +330,9 @@ def _expand(state: State, live: LiveHypotheses, processed: Tensor, incumbent: _I
     least = (incumbent.lowest_total() - live.sum_log_probs - SLACK).to(processed.dtype)
     index = ((processed >= least[:, None]) & (processed > -math.inf)).flatten().nonzero()[:, 0]
     log_probs = processed.flatten()[index]
-    order = (live.sum_log_probs[index // vocabulary] + log_probs).argsort(descending=True, stable=True)
+    order = (live.sum_log_probs[index // vocabulary] + log_probs).argsort(
+        descending=True, stable=True
+    )
     dtype = torch.int32 if processed.numel() < 2**31 else torch.int64
     return _OpenPrefixes(state, live, vocabulary, index[order].to(dtype), log_probs[order])
 

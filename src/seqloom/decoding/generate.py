@@ -20,12 +20,25 @@ from typing import NamedTuple, TypeVar, final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.hypotheses import NO_TOKEN, DecodingStep, Hypothesis, LiveHypotheses, StoppingCriterion
+from seqloom.decoding.hypotheses import (
+    NO_TOKEN,
+    DecodingStep,
+    Hypothesis,
+    LiveHypotheses,
+    StoppingCriterion,
+)
 from seqloom.decoding.logits_processors import LogitsProcessor
 from seqloom.decoding.strategies import Strategy
 from seqloom.errors import UsageError
 from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import Decodable, State, device_of, next_logits, reorder_in_place, select_rows
+from seqloom.protocols import (
+    Decodable,
+    State,
+    device_of,
+    next_logits,
+    reorder_in_place,
+    select_rows,
+)
 
 Observer = Callable[[DecodingStep], None]
 Steps = Generator[Tensor, None, list[list[Hypothesis]]]
@@ -76,7 +89,9 @@ def generate(
     return finish(steps(model, state, prompts, max_new_tokens, options, observer))
 
 
-def finish(generator: Generator[Tensor, None, T], observer: Callable[[Tensor], None] | None = None) -> T:
+def finish(
+    generator: Generator[Tensor, None, T], observer: Callable[[Tensor], None] | None = None
+) -> T:
     """Runs a generator to its end and gives what it returns; `observer` sees what it yields."""
     while True:
         try:
@@ -99,14 +114,22 @@ def steps(
     earlier: Sequence[Earlier] | None = None,
 ) -> Steps:
     """`generate`, one step at a time. `earlier` tells what precedes each prompt of a continued text."""
-    if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
-        raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
+    if (
+        not all(prompts)
+        or not len(prompts) == len(max_new_tokens)
+        or min(max_new_tokens, default=1) < 1
+    ):
+        raise UsageError(
+            "every prompt must have at least one token and a maximum of at least 1 new token"
+        )
     ended_hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
         return ended_hypotheses
     strategy, device = options.strategy, device_of(model)
     limits, shortest_limit = torch.tensor(list(max_new_tokens), device=device), min(max_new_tokens)
-    live = _initial_rows(prompts, earlier or [Earlier()] * len(prompts), strategy.rows_per_input, device)
+    live = _initial_rows(
+        prompts, earlier or [Earlier()] * len(prompts), strategy.rows_per_input, device
+    )
     decoder = _Decoder(model, state)
     # prefill: the model reads each prompt once, then the state is repeated for the rows of each input
     logits = decoder.prefill(_left_padded(prompts, options.pad, device))
@@ -134,7 +157,9 @@ def steps(
         if any(ended_hypotheses):
             kept = kept & ~strategy.prunable(extended, limits, ended_hypotheses)
         if observer is not None:
-            observer(DecodingStep(live, log_probs, processed, chosen, extended, ended, finished, kept))
+            observer(
+                DecodingStep(live, log_probs, processed, chosen, extended, ended, finished, kept)
+            )
         yield chosen.ids
         # the next step continues the rows that live on
         parents, live = chosen.parents, extended
@@ -210,11 +235,16 @@ class _Decoder:
 def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
     """`(prompts, longest)`"""
     longest = max(len(prompt) for prompt in prompts)
-    return torch.tensor([[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+    return torch.tensor(
+        [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device
+    )
 
 
 def _initial_rows(
-    prompts: Sequence[Sequence[int]], earlier: Sequence[Earlier], rows_per_input: int, device: torch.device
+    prompts: Sequence[Sequence[int]],
+    earlier: Sequence[Earlier],
+    rows_per_input: int,
+    device: torch.device,
 ) -> LiveHypotheses:
     """The rows before any new token."""
     sequences = [[*before.tokens, *prompt] for before, prompt in zip(earlier, prompts, strict=True)]
@@ -239,5 +269,7 @@ def _collect(
         score = options.strategy.score(total, len(tokens))
         if tokens[-1] == options.eos:
             tokens = tokens[:-1]
-        hypothesis = Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample_index[row]))
+        hypothesis = Hypothesis(
+            score, total, tokens, bool(finished[row]), int(live.sample_index[row])
+        )
         hypotheses[int(live.input_index[row])].append(hypothesis)

@@ -48,7 +48,9 @@ def registered_processors(rules: Sequence[str], tokenizer: Tokenizer) -> list[Lo
     """The processors of `decode.processors`; a setting is read as YAML."""
     parts = [rule.partition("=") for rule in rules]
     return [
-        PROCESSORS[name](read_yaml(setting, f"decode.processors {name}") if setting else None, tokenizer)
+        PROCESSORS[name](
+            read_yaml(setting, f"decode.processors {name}") if setting else None, tokenizer
+        )
         for name, _, setting in parts
     ]
 
@@ -235,7 +237,9 @@ def most_likely(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
     searched = blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
     values, index = _largest(torch.cat([searched, remainder], dim=1), k)
     block_of = torch.cat([chosen, torch.full_like(chosen[:, :1], whole)], dim=1)
-    return values, block_of.gather(1, index.div(BLOCK, rounding_mode="floor")) * BLOCK + index % BLOCK
+    return values, block_of.gather(
+        1, index.div(BLOCK, rounding_mode="floor")
+    ) * BLOCK + index % BLOCK
 
 
 def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -249,7 +253,9 @@ def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     equals = (largest[:, 1:] == largest[:, :-1]) & (largest[:, 1:] > -math.inf)
     if bool(equals.any()):
         tied = equals.any(dim=-1)
-        index[tied] = values[tied].sort(dim=-1, descending=True, stable=True).indices[:, : index.shape[1]]
+        index[tied] = (
+            values[tied].sort(dim=-1, descending=True, stable=True).indices[:, : index.shape[1]]
+        )
     return largest[:, :k], index[:, :k]
 
 

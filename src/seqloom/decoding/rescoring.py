@@ -94,7 +94,9 @@ def corners(lists: NBestLists, weights: Floats, direction: Floats) -> Corners:
         turning = np.isfinite(nearest)
         if not turning.any():
             break
-        following = _first_highest(np.where(crossing == nearest[index], slope, -np.inf), lists.starts, index)
+        following = _first_highest(
+            np.where(crossing == nearest[index], slope, -np.inf), lists.starts, index
+        )
         turns.append((nearest[turning], current[turning], following[turning]))
         current = np.where(turning, following, current)
     if not turns:
@@ -143,7 +145,9 @@ def tune(lists: NBestLists, statistics: Ints, cost: Cost, points: Floats, seed: 
     generator = np.random.default_rng(seed)
     scale = _scale(lists)
     random = generator.standard_normal((STARTS, lists.features.shape[1])) / scale
-    ends = [_descend(lists, statistics, cost, start, scale, generator) for start in [*points, *random]]
+    ends = [
+        _descend(lists, statistics, cost, start, scale, generator) for start in [*points, *random]
+    ]
     return min(ends, key=lambda end: end[0])[1]
 
 

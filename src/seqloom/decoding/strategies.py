@@ -55,14 +55,18 @@ class BeamSearch:
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
-            raise UsageError(f"n_best must be from 1 to the beam's width {self.width}, but is {self.n_best}")
+            raise UsageError(
+                f"n_best must be from 1 to the beam's width {self.width}, but is {self.n_best}"
+            )
         if not 0 <= self.length_penalty <= 10 or not 0 <= self.diversity < math.inf:
             given = f"{self.length_penalty} and {self.diversity}"
             raise UsageError(
                 f"length_penalty must be from 0 to 10 and diversity at least 0, but they are {given}"
             )
         if self.groups < 1 or self.width % self.groups:
-            raise UsageError(f"groups must divide the beam's width {self.width}, but are {self.groups}")
+            raise UsageError(
+                f"groups must divide the beam's width {self.width}, but are {self.groups}"
+            )
 
     @property
     def rows_per_input(self) -> int:
@@ -80,7 +84,9 @@ class BeamSearch:
     def score(self, log_probability: float, length: int) -> float:
         return log_probability / float(max(length, 1) ** self.length_penalty)
 
-    def choose(self, live: LiveHypotheses, _: Tensor, processed: Tensor, ended: Ended) -> NextTokens:
+    def choose(
+        self, live: LiveHypotheses, _: Tensor, processed: Tensor, ended: Ended
+    ) -> NextTokens:
         """For each input its best continuations, as many as places are free in its beam; impossible ones
         never."""
         if self.groups == 1:
@@ -88,13 +94,17 @@ class BeamSearch:
         else:
             parents, ids = self._choose_by_group(live, processed, ended)
         if parents is None:
-            return NextTokens(None, ids, live.sum_log_probs + processed.gather(1, ids[:, None])[:, 0])
+            return NextTokens(
+                None, ids, live.sum_log_probs + processed.gather(1, ids[:, None])[:, 0]
+            )
         return NextTokens(parents, ids, live.sum_log_probs[parents] + processed[parents, ids])
 
     def _choose_by_group(
         self, live: LiveHypotheses, processed: Tensor, ended: Ended
     ) -> tuple[Tensor, Tensor]:
-        costs = torch.zeros(len(ended), processed.shape[1], dtype=processed.dtype, device=processed.device)
+        costs = torch.zeros(
+            len(ended), processed.shape[1], dtype=processed.dtype, device=processed.device
+        )
         chosen = []
         for group in range(self.groups):
             rows = (live.sample_index == group).nonzero()[:, 0]
@@ -192,7 +202,9 @@ def _best_continuations(
         table = table.flatten(1)
     best, index = most_likely(table, min(candidates, table.shape[1]))
     parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
-    tokens = ids[parents.clamp(max=len(ids) - 1), index % k]  # clamped: filled-up rows, which are never taken
+    tokens = ids[
+        parents.clamp(max=len(ids) - 1), index % k
+    ]  # clamped: filled-up rows, which are never taken
     rank = torch.arange(best.shape[1], device=totals.device)
     if refill_eos is None:
         free = [width - len(ended[index]) for index in sizes]
@@ -243,7 +255,9 @@ class Sampling:
     def score(self, log_probability: float, _: int) -> float:
         return log_probability
 
-    def choose(self, live: LiveHypotheses, log_probs: Tensor, processed: Tensor, _: Ended) -> NextTokens:
+    def choose(
+        self, live: LiveHypotheses, log_probs: Tensor, processed: Tensor, _: Ended
+    ) -> NextTokens:
         """One token for each row. A row that no token may follow dies."""
         ids = draw(processed, uniform(self.seed, live.sample_index, live.new_length))
         totals = live.sum_log_probs + log_probs.gather(1, ids[:, None])[:, 0]
@@ -286,7 +300,9 @@ def draw(log_probs: Tensor, u: Tensor) -> Tensor:
     total = shares[:, -1]
     # below the total, since rounding must not lead past the last possible id
     point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(shares, point[:, None], right=True)[:, 0].clamp(max=log_probs.shape[1] - 1)
+    return torch.searchsorted(shares, point[:, None], right=True)[:, 0].clamp(
+        max=log_probs.shape[1] - 1
+    )
 
 
 def uniform(seed: int, samples: Tensor, steps: Tensor) -> Tensor:
@@ -295,7 +311,9 @@ def uniform(seed: int, samples: Tensor, steps: Tensor) -> Tensor:
     if samples.device.type == "cpu":  # NumPy needs a third of the time for a few rows
         bits = _random_bits(np.asarray(seed, np.int64), samples.numpy(), steps.numpy())
         return torch.from_numpy(bits * 2.0**-53)
-    return _random_bits(torch.tensor(seed, device=samples.device), samples, steps).double() * 2.0**-53
+    return (
+        _random_bits(torch.tensor(seed, device=samples.device), samples, steps).double() * 2.0**-53
+    )
 
 
 def _random_bits(seed: Integers, samples: Integers, steps: Integers) -> Integers:

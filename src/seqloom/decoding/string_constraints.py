@@ -36,7 +36,9 @@ class Lexicon:
     def with_prefix(self, prefix: bytes) -> slice:
         """The range of `texts` that begin with `prefix`."""
         start = bisect_left(self.texts, prefix)
-        return slice(start, bisect_right(self.texts, prefix, lo=start, key=lambda text: text[: len(prefix)]))
+        return slice(
+            start, bisect_right(self.texts, prefix, lo=start, key=lambda text: text[: len(prefix)])
+        )
 
     def prefixes_of(self, text: bytes) -> list[int]:
         """The indices in `texts` of all proper prefixes of `text`, the shortest first."""
@@ -53,7 +55,9 @@ class Lexicon:
         while position >= 0:
             positions.append(position)
             position = joined.find(string, position + 1)
-        index = torch.searchsorted(starts, torch.tensor(positions, dtype=torch.long), right=True) - 1
+        index = (
+            torch.searchsorted(starts, torch.tensor(positions, dtype=torch.long), right=True) - 1
+        )
         return self.ids[index]
 
     @cached_property
@@ -89,7 +93,9 @@ class Spelling:
 
     def spell(self, ids: Iterable[int]) -> bytes:
         """The bytes of the ids, a space prefix at the beginning included."""
-        return self.text_separator.join([piece for i in ids if i >= 0 and (piece := self.token_bytes[i])])
+        return self.text_separator.join(
+            [piece for i in ids if i >= 0 and (piece := self.token_bytes[i])]
+        )
 
     def last_bytes(self, ids: Sequence[int], size: int, begins_text: bool = True) -> bytes:
         """The last `size` bytes of a text, or all of it where it has fewer; `begins_text` says that the text
@@ -144,7 +150,9 @@ def ban(spelling: Spelling, strings: Sequence[str]) -> LogitsProcessor:
 
     @lru_cache(maxsize=1000)
     def completing(lexicon: Lexicon, rests: tuple[bytes, ...]) -> Tensor:
-        return torch.cat([containing(lexicon), *(lexicon.ids[lexicon.with_prefix(rest)] for rest in rests)])
+        return torch.cat(
+            [containing(lexicon), *(lexicon.ids[lexicon.with_prefix(rest)] for rest in rests)]
+        )
 
     def banned_after(ids: Sequence[int]) -> Tensor:
         text_end = spelling.last_bytes(ids, max(1, longest - 1))
@@ -180,7 +188,9 @@ def stop_strings(spelling: Spelling, strings: Sequence[str]) -> StoppingCriterio
         size = longest + len(spelling.text_separator) + len(spelling.token_bytes[new[-1]])
         text_end = spelling.last_bytes(new, size, begins_text=not spelling.spells_anything(prompt))
         if spelling.text_separator and 0 < len(text_end) < size and spelling.last_bytes(prompt, 1):
-            text_end = spelling.text_separator + text_end  # the new text begins with what separates it
+            text_end = (
+                spelling.text_separator + text_end
+            )  # the new text begins with what separates it
         return any(string in text_end for string in wanted)
 
     def stop(live: LiveHypotheses) -> Tensor:
@@ -198,7 +208,9 @@ def begin(spelling: Spelling, text: str) -> LogitsProcessor:
 
     Raises UsageError where the tokens cannot spell the text.
     """
-    target = _utf8(text, "the beginning").removeprefix(spelling.text_separator or spelling.space_prefix)
+    target = _utf8(text, "the beginning").removeprefix(
+        spelling.text_separator or spelling.space_prefix
+    )
     allowed = _allowed_ids(spelling, target, text)
 
     @lru_cache
@@ -228,7 +240,9 @@ def _allowed_ids(spelling: Spelling, target: bytes, text: str) -> list[Tensor]:
         lexicon = spelling.later_tokens if offset else spelling.first_tokens
         rest = target[offset:]
         # a token may reach the end of the target, or an offset from which the end can be reached
-        leading = [index for index in lexicon.prefixes_of(rest) if len(allowed[-len(lexicon.texts[index])])]
+        leading = [
+            index for index in lexicon.prefixes_of(rest) if len(allowed[-len(lexicon.texts[index])])
+        ]
         allowed.append(torch.cat([lexicon.ids[lexicon.with_prefix(rest)], lexicon.ids[leading]]))
     allowed.reverse()
     if allowed and not len(allowed[0]):
@@ -283,4 +297,6 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} must be Unicode, but {printable(text)!r} holds half a character") from None
+        raise UsageError(
+            f"{what} must be Unicode, but {printable(text)!r} holds half a character"
+        ) from None

@@ -58,7 +58,9 @@ class Trace:
             after.append((name.partition(".")[0], log_probs))
         return after
 
-    def _candidates(self, step: DecodingStep, row: int, after: list[tuple[str, Tensor]]) -> Iterator[str]:
+    def _candidates(
+        self, step: DecodingStep, row: int, after: list[tuple[str, Tensor]]
+    ) -> Iterator[str]:
         """A line for each candidate, the likeliest first: those that the model and the processed
         probabilities prefer, and those that were taken."""
         fates = _fates(step, row)
@@ -73,7 +75,9 @@ class Trace:
                 continue
             changed = ""
             if left[i] == float("-inf"):
-                fate = "ruled out by " + next(name for name, part in after if float(part[row, i]) == left[i])
+                fate = "ruled out by " + next(
+                    name for name, part in after if float(part[row, i]) == left[i]
+                )
             else:
                 if before[i] != left[i]:
                     changed = f" (ruled to {left[i]:.4f})"

@@ -84,7 +84,9 @@ def _f1(predicted: list[str], right: list[str]) -> float:
 def answer_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> Floats:
     """Exact match and F1 of each question, 0 to 1: `(questions, 2)`. An empty prediction is no answer."""
     pairs = zip(predictions, answers, strict=True)
-    scores = [(exact_match(predicted, right), answer_f1(predicted, right)) for predicted, right in pairs]
+    scores = [
+        (exact_match(predicted, right), answer_f1(predicted, right)) for predicted, right in pairs
+    ]
     return np.array(scores, np.float64).reshape(-1, 2)
 
 

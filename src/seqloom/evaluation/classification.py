@@ -91,7 +91,9 @@ def label_metrics(
     # sorted by (true, predicted), so that each cell of the confusion table is a run of examples
     answers = answers.select(np.lexsort((answers.predicted, answers.true)))
     true, predicted, count = answers.true, answers.predicted, len(answers.true)
-    starts = np.flatnonzero((np.diff(true, prepend=-2) != 0) | (np.diff(predicted, prepend=-2) != 0))
+    starts = np.flatnonzero(
+        (np.diff(true, prepend=-2) != 0) | (np.diff(predicted, prepend=-2) != 0)
+    )
     known = true >= 0
     losses = np.where(known, answers.losses, 0)
     columns = np.column_stack([losses, known, gaps(answers.confidence, answers.hits)])
@@ -115,7 +117,9 @@ def label_metrics(
     return metrics
 
 
-def _cell_metrics(cells: Floats, true: Ints, predicted: Ints, labels: int) -> tuple[Floats, Floats, Floats]:
+def _cell_metrics(
+    cells: Floats, true: Ints, predicted: Ints, labels: int
+) -> tuple[Floats, Floats, Floats]:
     """cells `(resamples, cells)`: how many examples have each (true, predicted) -> accuracy, macro F1,
     Matthews `(resamples,)` each."""
     of_true, of_predicted = (_sums_by_label(cells, group, labels) for group in (true, predicted))
@@ -161,7 +165,9 @@ def multi_label_metrics(
     losses = _negative_logs(np.where(true, probabilities, 1 - probabilities)).sum(axis=1)
     exact = (true == predicted).all(axis=1) & (missed == 0)
     labels = true.shape[1]
-    columns = np.column_stack([losses, exact, missed, true & predicted, true.astype(np.int64) + predicted])
+    columns = np.column_stack(
+        [losses, exact, missed, true & predicted, true.astype(np.int64) + predicted]
+    )
 
     def statistics(weights: Floats) -> Floats:
         """weights `(resamples, examples)` -> `(resamples, 4)`"""

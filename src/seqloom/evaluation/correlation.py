@@ -60,7 +60,9 @@ def number_metrics(true: Floats, predicted: Floats, resamples: int = RESAMPLES) 
     squares = (predicted - true) ** 2
 
     def statistics(weights: Floats) -> Floats:
-        return np.column_stack([_correlated(predicted, true, weights), weights @ squares / len(squares)])
+        return np.column_stack(
+            [_correlated(predicted, true, weights), weights @ squares / len(squares)]
+        )
 
     names = ("pearson", "spearman", "mean_squared_error")
     return with_intervals(names, statistics, len(squares), resamples) | {"examples": len(true)}

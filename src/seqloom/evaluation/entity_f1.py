@@ -84,7 +84,11 @@ class SpanCounts:
         )
         self.counts: Floats = np.zeros((len(true), 3))
         """`(sentences, 3)`: hits, predicted, true."""
-        self.kinds: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
+        self.kinds: tuple[Counter[str], Counter[str], Counter[str]] = (
+            Counter(),
+            Counter(),
+            Counter(),
+        )
         """The same by type, over all sentences."""
         for sentence, (right, tags) in enumerate(zip(true, predicted, strict=True)):
             if len(right) != len(tags):
@@ -100,7 +104,10 @@ class SpanCounts:
         """precision, recall and f1 over all spans, f1 with `resamples` also with its 95 % interval (bootstrap
         over sentences)."""
         hits, predicted, true = self.counts.sum(axis=0)[:, None]
-        shares = {"precision": float(_share(hits, predicted)[0]), "recall": float(_share(hits, true)[0])}
+        shares = {
+            "precision": float(_share(hits, predicted)[0]),
+            "recall": float(_share(hits, true)[0]),
+        }
         statistics = lambda weights: f1(weights @ self.counts)[:, None]  # noqa: E731
         return shares | with_intervals(("f1",), statistics, len(self.counts), resamples)
 

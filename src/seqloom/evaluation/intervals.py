@@ -25,7 +25,9 @@ def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
     ratio, n = totals.sum() / counts.sum(), len(totals)
     if n < 2:
         return -math.inf, math.inf
-    spread = math.sqrt(float(((totals - ratio * counts) ** 2).sum()) * n / (n - 1)) / float(counts.sum())
+    spread = math.sqrt(float(((totals - ratio * counts) ** 2).sum()) * n / (n - 1)) / float(
+        counts.sum()
+    )
     return float(ratio - NORMAL_95 * spread), float(ratio + NORMAL_95 * spread)
 
 
@@ -33,7 +35,11 @@ def wilson_interval(hits: float, trials: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     z2, share = NORMAL_95**2, hits / trials
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = NORMAL_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    half = (
+        NORMAL_95
+        / (1 + z2 / trials)
+        * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    )
     # rounding must not leave the share itself, nor [0, 1]
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
@@ -48,7 +54,11 @@ def bootstrap_weights(items: int, resamples: int, seed: int) -> Iterator[Floats]
     for first in range(0, resamples, block):
         rows = min(block, resamples - first)
         index = generator.integers(items, size=(rows, items)) + np.arange(rows)[:, None] * items
-        yield np.bincount(index.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
+        yield (
+            np.bincount(index.ravel(), minlength=rows * items)
+            .reshape(rows, items)
+            .astype(np.float64)
+        )
 
 
 def bootstrap_intervals(
@@ -71,7 +81,9 @@ def with_intervals(
     `NAME_high`."""
     values = dict(zip(names, map(float, statistics(np.ones((1, items)))[0]), strict=True))
     if resamples:
-        for name, (low, high) in zip(names, bootstrap_intervals(statistics, items, resamples), strict=True):
+        for name, (low, high) in zip(
+            names, bootstrap_intervals(statistics, items, resamples), strict=True
+        ):
             values |= {f"{name}_low": low, f"{name}_high": high}
     return values
 

@@ -94,7 +94,9 @@ class ScoredWindow(NamedTuple):
     end: int
 
 
-def scored_windows(text: int, length: int, context: int | None, stride: int | None) -> Iterator[ScoredWindow]:
+def scored_windows(
+    text: int, length: int, context: int | None, stride: int | None
+) -> Iterator[ScoredWindow]:
     """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1
     to the context."""
     if context is None or length <= context:
@@ -147,7 +149,9 @@ def score_texts(
         batch = windows[first : first + max(budget // longest, 1)]
         scorer.score(batch)
         first += len(batch)
-    prefix = max(len(special_ids.bos) - 1, 0)  # tokens of the beginning that are given, not predicted
+    prefix = max(
+        len(special_ids.bos) - 1, 0
+    )  # tokens of the beginning that are given, not predicted
     scores = []
     for number in range(len(texts)):
         text_ranks = None if all_ranks is None else all_ranks[number][prefix:]
@@ -173,14 +177,17 @@ class _Scorer:
         texts = [self.sequences[window.text] for window in batch]
         read = [text[one.start : one.end].tolist() for text, one in zip(texts, batch, strict=True)]
         next_ids = [
-            text[one.start + 1 : one.end + 1].tolist() for text, one in zip(texts, batch, strict=True)
+            text[one.start + 1 : one.end + 1].tolist()
+            for text, one in zip(texts, batch, strict=True)
         ]
         inputs, targets = pad(read, self.pad_id).to(device), pad(next_ids, IGNORE).to(device)
         steps = SEGMENT if self.context is None else inputs.shape[1]
         if self.ranks is not None:
             steps = max(
                 min(
-                    steps, MOST_LOGITS // (cast(ModelConfig, self.model.config).vocabulary_size * len(batch))
+                    steps,
+                    MOST_LOGITS
+                    // (cast(ModelConfig, self.model.config).vocabulary_size * len(batch)),
                 ),
                 1,
             )
@@ -198,7 +205,9 @@ class _Scorer:
                 )
                 ranks = None
             else:
-                log_probs, ranks, state = _ranked(self.model, inputs[:, segment], targets[:, segment], state)
+                log_probs, ranks, state = _ranked(
+                    self.model, inputs[:, segment], targets[:, segment], state
+                )
             self._keep(batch[:live], start, log_probs, ranks)
 
     def _keep(
@@ -217,7 +226,9 @@ class _Scorer:
                     self.ranks[window.text][low:high] = orders[row, low - first : high - first]
 
 
-def _ranked(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+def _ranked(
+    model: Decodable, tokens: Tensor, targets: Tensor, state: State
+) -> tuple[Tensor, Tensor, State]:
     """log p and rank of each target `(rows, steps)`, and the state after."""
     logits, state = model(tokens, state)
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
@@ -264,7 +275,9 @@ class CorpusLikelihood:
         """
         total, tokens = sum(self.nats), sum(self.tokens)
         if not tokens:
-            raise DataError("there must be a token that is predicted, but there is none; give longer texts")
+            raise DataError(
+                "there must be a token that is predicted, but there is none; give longer texts"
+            )
         loss, ends = total / tokens, len(self.nats) * (self.special_ids.eos is not None)
         if len(self.nats) < FEW_TEXTS:
             units = np.asarray(self.blocks)
@@ -277,7 +290,12 @@ class CorpusLikelihood:
             metrics[f"perplexity{end}"] = perplexity_of(nats)
             metrics[f"word_perplexity{end}"] = perplexity_of(nats * tokens / (self.words + ends))
             metrics[f"bits_per_byte{end}"] = nats * tokens / math.log(2) / (self.bytes + ends)
-        counts = {"documents": len(self.nats), "tokens": tokens, "words": self.words, "bytes": self.bytes}
+        counts = {
+            "documents": len(self.nats),
+            "tokens": tokens,
+            "words": self.words,
+            "bytes": self.bytes,
+        }
         return metrics | counts | {"unknown_percent": 100 * self.unknown / max(tokens - ends, 1)}
 
 

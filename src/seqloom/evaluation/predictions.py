@@ -38,7 +38,11 @@ def predict_dataset(model: EncoderWithHead, dataset: EncodedDataset) -> HeadOutp
     predictions = [np.empty(0)] * len(dataset)
     total, count, first = 0.0, 0, 0
     no_targets = np.zeros(len(order), np.int64)
-    ends = batch_ends(dataset.costs[order], no_targets, BATCH_STEPS[device.type]) if len(dataset) else []
+    ends = (
+        batch_ends(dataset.costs[order], no_targets, BATCH_STEPS[device.type])
+        if len(dataset)
+        else []
+    )
     for end in ends:
         items = order[first:end]
         first = end

@@ -49,7 +49,9 @@ class TeacherForcingScore:
 
 @torch.inference_mode()
 @packed_weights()
-def teacher_forcing_score(model: nn.Module, batches: Iterable[TranslationBatch]) -> TeacherForcingScore:
+def teacher_forcing_score(
+    model: nn.Module, batches: Iterable[TranslationBatch]
+) -> TeacherForcingScore:
     """Summed over all batches, never a mean of batch means."""
     encoder_decoder, decoder = cast(EncoderDecoder, model), cast(NeuralDecodable, model)
     total, correct, count = 0.0, 0, 0

@@ -51,7 +51,9 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
     return _corpus_score(CHRF(), hypotheses, references)
 
 
-def _corpus_score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+def _corpus_score(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[str]
+) -> CorpusScore:
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return CorpusScore(score, str(metric.get_signature()))
 

@@ -84,7 +84,9 @@ def _bleu_counts(reference: str, hypotheses: Sequence[str]) -> Ints:
     # effective_order only avoids a warning about single sentences: the counts are those of a corpus
     metric = BLEU(effective_order=True)
     scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis in hypotheses]
-    return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64)
+    return np.array(
+        [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64
+    )
 
 
 def _bleu(sums: Ints) -> Floats:

@@ -52,15 +52,21 @@ def line_panels(
     drawn = [[_drawn(panel, names, log_y) for panel in row] for row in rows]
     import altair as alt
 
-    chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=row, spacing=30) for row in drawn], spacing=26)
+    chart = alt.VConcatChart(
+        vconcat=[alt.HConcatChart(hconcat=row, spacing=30) for row in drawn], spacing=26
+    )
     columns = max(len(row) for row in rows)
-    return styled(chart, title, subtitle, columns * (WIDTH + 70), title or printable(rows[0][0].title))
+    return styled(
+        chart, title, subtitle, columns * (WIDTH + 70), title or printable(rows[0][0].title)
+    )
 
 
 def _drawn(panel: Panel, names: list[str], log_y: bool) -> alt.LayerChart:
     import altair as alt
 
-    heading = alt.TitleParams(text=printable(panel.title), fontSize=13, fontWeight="normal", offset=8)
+    heading = alt.TitleParams(
+        text=printable(panel.title), fontSize=13, fontWeight="normal", offset=8
+    )
     layers = line_layers(
         panel.series, x=panel.x, y=panel.y, log_y=log_y, bands={}, colours=names, y_axis=_AXIS
     )

@@ -93,7 +93,9 @@ def line_chart(
     a band belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError
     without the extra `plot`.
     """
-    chart = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}).properties(width=560, height=320)
+    chart = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}).properties(
+        width=560, height=320
+    )
     return styled(chart, title, subtitle, 560, title or f"{printable(y)} by {printable(x)}")
 
 
@@ -122,7 +124,9 @@ def line_layers(
             dotted += records
     for name, band in bands.items():
         for a, low, high in band:
-            ranges.append({"series": shown[name], "x": float(a), "low": float(low), "high": float(high)})
+            ranges.append(
+                {"series": shown[name], "x": float(a), "low": float(low), "high": float(high)}
+            )
 
     x, y = printable(x), printable(y)
     domain = [printable(name) or EMPTY for name in colours or series]
@@ -130,9 +134,13 @@ def line_layers(
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
     whole = all(point["x"].is_integer() for point in points)
     x_axis = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
-    x_channel = alt.X("x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=x_axis)
+    x_channel = alt.X(
+        "x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=x_axis
+    )
     color = alt.Color("series:N", scale=palette, legend=legend)
-    scale = alt.Scale(type="log", nice=False, padding=10) if log_y else alt.Scale(zero=False, nice=True)
+    scale = (
+        alt.Scale(type="log", nice=False, padding=10) if log_y else alt.Scale(zero=False, nice=True)
+    )
 
     def y_channel(field: str) -> alt.Y:
         axis = alt.Axis(**y_axis) if y_axis else alt.Undefined
@@ -147,7 +155,9 @@ def line_layers(
     layers = [lines.encode(y=y_channel("y")), dots.encode(y=y_channel("y"), tooltip=tooltip)]
     if ranges:
         # the outline also shows the interval of a single point, where an area has no width
-        area = layer(ranges).mark_area(fillOpacity=0.16, strokeOpacity=0.35, strokeWidth=1, aria=False)
+        area = layer(ranges).mark_area(
+            fillOpacity=0.16, strokeOpacity=0.35, strokeWidth=1, aria=False
+        )
         stroke = alt.Stroke("series:N", scale=palette, legend=None)
         layers.insert(0, area.encode(y=y_channel("low"), y2="high:Q", stroke=stroke))
     return alt.LayerChart(layer=layers)
@@ -215,10 +225,14 @@ def _check_lines(
         )
     for name, points in series.items():
         if len(points) == 0:
-            raise UsageError(f"each series must have a point, but {printable(name)!r} has none; leave it out")
+            raise UsageError(
+                f"each series must have a point, but {printable(name)!r} has none; leave it out"
+            )
     for name in bands:
         if name not in series:
-            raise UsageError(f"a band must belong to a series, but there is none named {printable(name)!r}")
+            raise UsageError(
+                f"a band must belong to a series, but there is none named {printable(name)!r}"
+            )
     for name, rows in [*series.items(), *bands.items()]:
         for row in rows:
             numbers = [float(number) for number in row]
@@ -227,7 +241,9 @@ def _check_lines(
             if not all(map(isfinite, numbers)):
                 raise UsageError(f"points must be finite, but {given}; leave that point out")
             if log_y and min(heights) <= 0:
-                raise UsageError(f"a logarithmic axis needs values above 0, but {given}; use a linear axis")
+                raise UsageError(
+                    f"a logarithmic axis needs values above 0, but {given}; use a linear axis"
+                )
             if heights[0] > heights[-1]:
                 raise UsageError(
                     f"a band must be (x, low, high) with low <= high, but {given}; exchange them"
@@ -250,7 +266,12 @@ def styled(chart: _Chart, title: str, subtitle: str, width: int, description: st
         "labelFontSize": 12,
         "titleFontSize": 12,
     }
-    grid = {"gridColor": "#e6eaee", "domainColor": "#aab4be", "tickColor": "#aab4be", "titlePadding": 10}
+    grid = {
+        "gridColor": "#e6eaee",
+        "domainColor": "#aab4be",
+        "tickColor": "#aab4be",
+        "titlePadding": 10,
+    }
     titles = {
         "fontSize": 16,
         "color": _INK,
@@ -266,4 +287,6 @@ def styled(chart: _Chart, title: str, subtitle: str, width: int, description: st
         "legend": axis | {"offset": 20},
         "title": titles | {"anchor": "start", "frame": "bounds"},
     }
-    return chart.properties(description=printable(description), background="white", padding=16, config=config)
+    return chart.properties(
+        description=printable(description), background="white", padding=16, config=config
+    )

@@ -65,7 +65,13 @@ def degeneration_chart(
         rows = zip(*mean, moving_mean(mean.probabilities), strict=True)
         for position, (p, texts, smooth) in enumerate(rows, start=1):
             over_texts.append(
-                {"series": name, "position": position, "probability": p, "texts": texts, "smooth": smooth}
+                {
+                    "series": name,
+                    "position": position,
+                    "probability": p,
+                    "texts": texts,
+                    "smooth": smooth,
+                }
             )
     for name, curve in example.items():
         tokens = zip(curve.tokens, curve.probabilities, strict=True)
@@ -87,7 +93,9 @@ def degeneration_chart(
     quotes = [f"after “{_end(prompt)}”"]
     quotes += [f"{name}: “{_end(curve.text)}”" for name, curve in example.items()]
     lower = _panel(of_one, names, "One text, token by token", quotes)
-    return styled(alt.VConcatChart(vconcat=[upper, lower], spacing=30), title, subtitle, WIDTH + 120, title)
+    return styled(
+        alt.VConcatChart(vconcat=[upper, lower], spacing=30), title, subtitle, WIDTH + 120, title
+    )
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
@@ -133,8 +141,12 @@ def _panel(values: list[Fields], names: list[str], title: str, lines: list[str])
     width, opacity = (1, 0.3) if smooth else (1.7, 1)
     layers = [base.mark_line(strokeWidth=width, opacity=opacity, strokeJoin="round", aria=False)]
     if smooth:
-        layers.append(base.mark_line(strokeWidth=3.4, strokeJoin="round", aria=False).encode(y=y("smooth")))
-    layers.append(base.mark_point(filled=True, size=60, opacity=0.001, aria=False).encode(tooltip=tooltip))
+        layers.append(
+            base.mark_line(strokeWidth=3.4, strokeJoin="round", aria=False).encode(y=y("smooth"))
+        )
+    layers.append(
+        base.mark_point(filled=True, size=60, opacity=0.001, aria=False).encode(tooltip=tooltip)
+    )
     heading = alt.TitleParams(
         text=title,
         subtitle=lines,
@@ -151,4 +163,8 @@ def _panel(values: list[Fields], names: list[str], title: str, lines: list[str])
 def _end(text: str) -> str:
     """The end of a text on one line."""
     whole = printable(" ".join(text.split()))
-    return whole if len(whole) <= EXCERPT else f"… {whole[-EXCERPT:].partition(' ')[2] or whole[-EXCERPT:]}"
+    return (
+        whole
+        if len(whole) <= EXCERPT
+        else f"… {whole[-EXCERPT:].partition(' ')[2] or whole[-EXCERPT:]}"
+    )

@@ -177,7 +177,9 @@ def _layer_flow(place: NamedLayer, sequences: list[StepSequence]) -> LayerFlow:
 
 
 def _state_flow(sequences: list[StepSequence], part: int) -> StateFlow:
-    norms = torch.cat([sequence.gradients[part].norm(dim=-1)[sequence.mask] for sequence in sequences])
+    norms = torch.cat(
+        [sequence.gradients[part].norm(dim=-1)[sequence.mask] for sequence in sequences]
+    )
     jacobians = torch.cat([_jacobian(sequence, part)[sequence.mask] for sequence in sequences])
     from_start = torch.cat([sequence.from_start for sequence in sequences])
     from_end = torch.cat([sequence.from_end for sequence in sequences])
@@ -258,12 +260,16 @@ def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[st
     flows = {}
     for gate, steps in values.items():
         groups = _by_position(torch.cat(steps), position)
-        low, high = ([float(numpy.quantile(group, share)) for group in groups] for share in (0.05, 0.95))
+        low, high = (
+            [float(numpy.quantile(group, share)) for group in groups] for share in (0.05, 0.95)
+        )
         flows[gate] = GateFlow(mean=[float(group.mean()) for group in groups], low=low, high=high)
     return flows
 
 
 def _spectrum(block: Tensor) -> Spectrum:
     square = block.shape[0] == block.shape[1]
-    moduli = torch.linalg.eigvals(block).abs().sort(descending=True).values.tolist() if square else []
+    moduli = (
+        torch.linalg.eigvals(block).abs().sort(descending=True).values.tolist() if square else []
+    )
     return Spectrum(singular_values=torch.linalg.svdvals(block).tolist(), eigenvalue_moduli=moduli)

@@ -62,7 +62,9 @@ def attention_heat_map(
 
     source_title, target_title = printable(axes[0]), printable(axes[1])
     columns, rows = word_labels(source, pieces), word_labels(target, pieces)
-    cell = max(13, min(34, 780 // max(len(source), len(target))))  # pixels: 34 up to 22 words, 13 from 60 on
+    cell = max(
+        13, min(34, 780 // max(len(source), len(target)))
+    )  # pixels: 34 up to 22 words, 13 from 60 on
     font = max(10, min(13, cell // 2))
     angle = 0
     if max(map(_label_width, columns)) * font > cell - 4:
@@ -111,7 +113,9 @@ def head_heat_maps(
     check_words("target", target)
     grid = numpy.asarray(weights, dtype=numpy.float64)
     if grid.ndim != 4 or 0 in grid.shape[:2]:
-        raise UsageError(f"weights of heads must be (layers, heads, target, source), but are {grid.shape}")
+        raise UsageError(
+            f"weights of heads must be (layers, heads, target, source), but are {grid.shape}"
+        )
     layers, heads = grid.shape[:2]
     if grid.size > MOST_CELLS:
         raise UsageError(
@@ -130,7 +134,9 @@ def head_heat_maps(
         return alt.Header(labelExpr=f"'{name} ' + datum.value", labelFontSize=12)
 
     columns, rows = word_labels(source, pieces), word_labels(target, pieces)
-    cell = max(5, min(14, 260 // max(len(columns), len(rows))))  # pixels: 14 up to 18 words, 5 from 52 on
+    cell = max(
+        5, min(14, 260 // max(len(columns), len(rows)))
+    )  # pixels: 14 up to 18 words, 5 from 52 on
     font = max(7, cell - 3)
     chart = _heat_map(
         _cells(records).mark_rect(stroke="white", strokeWidth=0.5, aria=False),
@@ -141,7 +147,9 @@ def head_heat_maps(
         row=alt.Row("layer:O", title=None, header=header("layer")),
         column=alt.Column("head:O", title=None, header=header("head")),
     )
-    return styled(chart, title, subtitle, cell * len(columns) * heads, title or "Attention of each head")
+    return styled(
+        chart, title, subtitle, cell * len(columns) * heads, title or "Attention of each head"
+    )
 
 
 def _cells(records: list[Fields]) -> alt.Chart:
@@ -154,7 +162,9 @@ def _cells(records: list[Fields]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=values)).transform_flatten(["source", "weight"])
 
 
-def _heat_map(cells: alt.Chart, cell: int, x_axis: alt.Axis, y_axis: alt.Axis, **channels: Any) -> alt.Chart:
+def _heat_map(
+    cells: alt.Chart, cell: int, x_axis: alt.Axis, y_axis: alt.Axis, **channels: Any
+) -> alt.Chart:
     """The cells, each a square of `cell` pixels, between two axes of words."""
     import altair as alt
 
@@ -195,7 +205,8 @@ def check_words(side: str, words: Sequence[str]) -> None:
 def weight_grid(weights: ArrayLike, rows: int, columns: int) -> Grid:
     """`(rows, columns)` in 0..1. Raises UsageError for another shape, or what is no weight."""
     shape = (
-        f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"
+        f"weights must be ({rows}, {columns}): a row for each target word"
+        " and a column for each source word"
     )
     try:
         grid = numpy.asarray(weights, dtype=numpy.float64)
@@ -245,7 +256,9 @@ def _visible(word: str) -> str:
     if not inner:
         return _SPACE * len(word) or EMPTY
     start = word.index(inner)
-    circle = "◌" if unicodedata.combining(inner[0]) else ""  # a combining accent needs a base character
+    circle = (
+        "◌" if unicodedata.combining(inner[0]) else ""
+    )  # a combining accent needs a base character
     return _SPACE * start + circle + printable(inner) + _SPACE * (len(word) - start - len(inner))
 
 

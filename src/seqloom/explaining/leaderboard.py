@@ -50,19 +50,31 @@ def leaderboard_chart(
     require_extra()
     import altair as alt
 
-    names = [f"{number}  {_shortened(printable(model.name))}" for number, model in enumerate(models, start=1)]
+    names = [
+        f"{number}  {_shortened(printable(model.name))}"
+        for number, model in enumerate(models, start=1)
+    ]
     height = max(ROW * len(names), 150)
     tall = max(height, 240)
     places = _label_places(models, tall)
     values: Values = []
     for number, (model, name, place) in enumerate(zip(models, names, places, strict=True)):
-        numbers = {"mean": model.mean, "low": model.low, "high": model.high, "seconds": model.seconds}
-        values.append({"place": number, "number": str(number + 1), **numbers, "name": name, "beside": place})
+        numbers = {
+            "mean": model.mean,
+            "low": model.low,
+            "high": model.high,
+            "seconds": model.seconds,
+        }
+        values.append(
+            {"place": number, "number": str(number + 1), **numbers, "name": name, "beside": place}
+        )
     score = printable(score)
     left = _score_panel(values, score, names).properties(width=WIDTH, height=height)
     right = _time_panel(values, score, sorted(set(places))).properties(width=WIDTH, height=tall)
     chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=[left, right], spacing=36)])
-    return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
+    return styled(
+        chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models"
+    )
 
 
 Values = list[Fields]
@@ -80,7 +92,9 @@ def _score_panel(values: Values, score: str, names: list[str]) -> alt.LayerChart
     )  # fmt: skip
     y = alt.Y("place:O", scale=alt.Scale(domain=list(range(len(names)))), axis=y_axis)
     rule, dot = _interval_marks(values, y=y)
-    low, mean = (alt.X(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean"))
+    low, mean = (
+        alt.X(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean")
+    )
     return alt.LayerChart(
         layer=[rule.encode(x=low, x2="high:Q"), dot.encode(x=mean, tooltip=_tooltip(score))]
     )
@@ -93,7 +107,9 @@ def _time_panel(values: Values, score: str, places: list[int]) -> alt.LayerChart
     scale = alt.Scale(type="log", nice=False, padding=22)
     x = alt.X("seconds:Q", title="seconds of training", scale=scale, axis=alt.Axis(grid=False))
     rule, dot = _interval_marks(values, x=x)
-    low, mean = (alt.Y(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean"))
+    low, mean = (
+        alt.Y(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean")
+    )
     layers = [rule.encode(y=low, y2="high:Q"), dot.encode(y=mean, tooltip=_tooltip(score))]
     for place in places:
         dx, dy = LABEL_OFFSETS[place]
@@ -158,7 +174,9 @@ def _label_places(models: Sequence[RankedModel], height: int) -> list[int]:
     return places
 
 
-def _overlaps(label: tuple[float, float, float], taken: Sequence[tuple[float, float, float]]) -> bool:
+def _overlaps(
+    label: tuple[float, float, float], taken: Sequence[tuple[float, float, float]]
+) -> bool:
     x, y, _ = label
     return any(abs(x - other) < 11 and top - 11 < y < bottom + 11 for other, top, bottom in taken)
 
@@ -174,10 +192,14 @@ def _check(models: Sequence[RankedModel]) -> None:
         )
     for model in models:
         numbers = (model.low, model.mean, model.high, model.seconds)
-        given = f"{printable(repr(model.name))} has {', '.join(f'{number:g}' for number in numbers)}"
+        given = (
+            f"{printable(repr(model.name))} has {', '.join(f'{number:g}' for number in numbers)}"
+        )
         if not all(map(isfinite, numbers)):
             raise UsageError(
                 f"low, mean, high and seconds of a model must be finite, but {given}; leave it out"
             )
         if not (model.low <= model.mean <= model.high and model.seconds > 0):
-            raise UsageError(f"a model must have low <= mean <= high and seconds above 0, but {given}")
+            raise UsageError(
+                f"a model must have low <= mean <= high and seconds above 0, but {given}"
+            )

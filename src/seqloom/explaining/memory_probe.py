@@ -102,7 +102,9 @@ class MemoryReader(nn.Module):
         super().__init__()
         cell = reader_named(reader)
         self.embedding = nn.Embedding(words, EMBEDDING) if words else nn.Identity()
-        self.recurrent = RecurrentStack(RecurrentStackConfig(cell, EMBEDDING if words else 2, width))
+        self.recurrent = RecurrentStack(
+            RecurrentStackConfig(cell, EMBEDDING if words else 2, width)
+        )
         self.scores = AdditiveScores(width, width, width) if reader == ATTENTION else None
         self.output = nn.Linear(width if self.scores is None else 2 * width, classes or 1)
 
@@ -155,7 +157,9 @@ class _ProbeTraining:
         error = math.inf
         if self.state.step % self.budget.check_every == 0:
             for rows in CHECK_ROWS:
-                metrics = measure(self.model, self.task, self.budget.seed, "validation", rows, self.distance)
+                metrics = measure(
+                    self.model, self.task, self.budget.seed, "validation", rows, self.distance
+                )
                 error = _error(metrics)
                 if not error <= STOP_SHARE * _learned_error(self.task):
                     break
@@ -183,7 +187,11 @@ def probe(
     torch.manual_seed(budget.seed)
     model = MemoryReader(reader, len(task.words), len(task.classes), budget.width)
     config = TrainConfig(
-        learning_rate=budget.learning_rate, schedule="linear", weight_decay=0.0, seed=budget.seed, log_every=1
+        learning_rate=budget.learning_rate,
+        schedule="linear",
+        weight_decay=0.0,
+        seed=budget.seed,
+        log_every=1,
     )
     state = TrainerState(total_steps=budget.steps)
     training = _ProbeTraining(

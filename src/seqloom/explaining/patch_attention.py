@@ -36,12 +36,18 @@ def rollout(weights: Tensor) -> Tensor:
     is the weight of [CLS] itself."""
     product = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
     for layer in weights.mean(dim=1):
-        product = (layer + torch.eye(len(layer), dtype=layer.dtype, device=layer.device)) / 2 @ product
+        product = (
+            (layer + torch.eye(len(layer), dtype=layer.dtype, device=layer.device)) / 2 @ product
+        )
     return product[0, 1:]
 
 
 def patch_panels(
-    pixels: NDArray[np.uint8], looks: dict[str, NDArray[np.float64]], *, title: str = "", subtitle: str = ""
+    pixels: NDArray[np.uint8],
+    looks: dict[str, NDArray[np.float64]],
+    *,
+    title: str = "",
+    subtitle: str = "",
 ) -> alt.VConcatChart:
     """The picture `(height, width, 1 or 3)`, and beside it a panel for each name of `looks`: weights `(down,
     across)` of the patches, each panel from 0 to its largest. Raises MissingExtraError without the extra
@@ -60,7 +66,9 @@ def patch_panels(
     for first in range(0, len(panels), COLUMNS):
         row = alt.HConcatChart(hconcat=panels[first : first + COLUMNS], spacing=14)
         rows.append(row.resolve_scale(color="independent"))
-    chart: alt.VConcatChart = alt.VConcatChart(vconcat=rows, spacing=14).resolve_scale(color="independent")
+    chart: alt.VConcatChart = alt.VConcatChart(vconcat=rows, spacing=14).resolve_scale(
+        color="independent"
+    )
     return styled(chart, title, subtitle, COLUMNS * SIDE, title or "Where [CLS] looks")
 
 
@@ -75,7 +83,10 @@ def _panel(grid: Sequence[Sequence[object]], name: str, color: alt.Color) -> alt
     """A heat map whose values have these colours."""
     import altair as alt
 
-    values = [{"down": down, "across": list(range(len(row))), "value": row} for down, row in enumerate(grid)]
+    values = [
+        {"down": down, "across": list(range(len(row))), "value": row}
+        for down, row in enumerate(grid)
+    ]
     cells = alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"])
     height, width = len(grid), len(grid[0])
     size = SIDE / max(height, width)

@@ -41,14 +41,18 @@ def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
                     name = f"{path} {number + 1}".strip()
                     for direction, arrow, stack in directions:
                         layer = cast(RecurrentLayer, stack[number])
-                        layers[id(layer)] = NamedLayer(f"{name} {arrow}" if both else name, direction, layer)
+                        layers[id(layer)] = NamedLayer(
+                            f"{name} {arrow}" if both else name, direction, layer
+                        )
             case RecurrentLayer() if id(module) not in layers:
                 layers[id(module)] = NamedLayer(path or "1", "forward", module)
     return list(layers.values())
 
 
 @contextmanager
-def recorded_steps(model: nn.Module, layers: Sequence[RecurrentLayer]) -> Iterator[list[list[WatchedStep]]]:
+def recorded_steps(
+    model: nn.Module, layers: Sequence[RecurrentLayer]
+) -> Iterator[list[list[WatchedStep]]]:
     """Inside, the steps of each layer are recorded, dropout is off, and frozen weights are part of the
     graph."""
     training = [module for module in model.modules() if module.training]
@@ -136,7 +140,9 @@ def _stepping_rows(step: WatchedStep, following: WatchedStep) -> Tensor | None:
     if not old.requires_grad or len(old) > len(new):
         return None
     # ∂old/∂new is 1 in the rows that start from the new state, and 0 in the others
-    gradients = torch.autograd.grad(old, new, torch.ones_like(old), retain_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(
+        old, new, torch.ones_like(old), retain_graph=True, allow_unused=True
+    )
     slope = cast("Tensor | None", gradients[0])
     if slope is None:
         return None

@@ -29,7 +29,13 @@ from seqloom.protocols import ModelConfig
 from seqloom.run_file import parse
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-RANDOM_INITIALISERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "trunc_normal_"}
+RANDOM_INITIALISERS = {
+    "normal_",
+    "uniform_",
+    "kaiming_uniform_",
+    "xavier_uniform_",
+    "trunc_normal_",
+}
 ENCODER_WITH_HEAD = "encoder_with_head"
 """model_type of an encoder with a task head."""
 
@@ -56,11 +62,17 @@ def is_hub_folder(folder: Path) -> bool:
     if (folder / files.MANIFEST).exists():
         return False
     content = read_object(folder / CONFIG)
-    return "seqloom_version" not in content and ("architectures" in content or "model_type" in content)
+    return "seqloom_version" not in content and (
+        "architectures" in content or "model_type" in content
+    )
 
 
 def read_checkpoint(
-    folder: str | Path, dtype: torch.dtype | None = None, new: Collection[str] = (), *, encoder: bool = False
+    folder: str | Path,
+    dtype: torch.dtype | None = None,
+    new: Collection[str] = (),
+    *,
+    encoder: bool = False,
 ) -> Checkpoint:
     """Opens the directory. Weights of 16 bits become float32, others stay as they are, unless `dtype` says
     what all become.
@@ -81,7 +93,9 @@ def read_checkpoint(
     fields = _fields(content, folder / CONFIG, family, architecture, tensors, bare=bare)
     notes = family.options.notes(content)
     if content.get("quantization_config") is not None:
-        notes.append("quantization_config of config.json changes nothing here: the weights are not quantised")
+        notes.append(
+            "quantization_config of config.json changes nothing here: the weights are not quantised"
+        )
     if fields.get("tie_output") and (untied := tensors.untied_output()) is not None:
         fields["tie_output"] = False
         output, embedding = map(printable, untied)
@@ -120,7 +134,8 @@ def read_family(folder: Path) -> tuple[Fields, HubFamily, Architecture]:
     family = FAMILIES.get(as_text(hub_type) or "")
     if family is None:
         raise FolderError(
-            f"model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}", path
+            f"model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}",
+            path,
         )
     named = content.get("architectures") or [next(iter(family.architectures))]
     listed = as_list(named)
@@ -190,8 +205,12 @@ def _plan(
             encoder = {"model_type": family.model_type, **fields}
             head = architecture.head.read(content, path, encoder_config.width)
             size = fields["vocabulary_size"]
-            config = parse(config_class, {"encoder": encoder, "vocabulary_size": size, **head}, prefix="")
-        return _Plan(model_type, model_class, config, encoder_config, empty_model(model_class, config))
+            config = parse(
+                config_class, {"encoder": encoder, "vocabulary_size": size, **head}, prefix=""
+            )
+        return _Plan(
+            model_type, model_class, config, encoder_config, empty_model(model_class, config)
+        )
     except UsageError as error:
         raise FolderError(str(error), path) from None
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what torch counts to
@@ -211,7 +230,9 @@ def _filled(
     """The model with its tensors. Those that are `missing` are initialised as for training; those that the
     checkpoint never has are 0."""
     model = plan.empty
-    if missing or plan.model_type == ENCODER_WITH_HEAD:  # a task head has buffers that no file holds
+    if (
+        missing or plan.model_type == ENCODER_WITH_HEAD
+    ):  # a task head has buffers that no file holds
         with nullcontext() if missing else _NoInitialisation():
             model = plan.model_class(plan.config)
         for name, tensor in unique_tensors(model).items():

@@ -54,7 +54,9 @@ IMPLIED: dict[str, Callable[[ModelConfig], int]] = {
 """What None stands for in our configurations; a config.json has the number."""
 
 
-def target_of(model_type: str, config: ModelConfig, task: str, origin: JsonObject | None = None) -> Target:
+def target_of(
+    model_type: str, config: ModelConfig, task: str, origin: JsonObject | None = None
+) -> Target:
     """The family and architecture that a model is; `origin`, the config.json that it came with, decides where
     several would do.
 
@@ -117,12 +119,18 @@ def _architecture(family: HubFamily, fields: JsonObject, task: str, origin: obje
             f" {', '.join(family.architectures)}"
         )
     came_as = [str(name) for name in as_list(origin) or []]
-    return next((name for name in came_as if name in fitting), max(fitting, key=fitting.__getitem__))
+    return next(
+        (name for name in came_as if name in fitting), max(fitting, key=fitting.__getitem__)
+    )
 
 
 def _heads(family: HubFamily) -> dict[str, Sequence[str]]:
     """The architectures with a task head, and the kinds of heads that each can be."""
-    return {name: form.head.kinds for name, form in family.architectures.items() if form.head is not None}
+    return {
+        name: form.head.kinds
+        for name, form in family.architectures.items()
+        if form.head is not None
+    }
 
 
 def _architecture_with_head(family: HubFamily, hub_type: str, kind: str) -> str:
@@ -134,7 +142,9 @@ def _architecture_with_head(family: HubFamily, hub_type: str, kind: str) -> str:
     )
 
 
-def _head_content(form: Architecture, config: EncoderWithHeadConfig, encoder: EncoderConfig) -> Fields:
+def _head_content(
+    form: Architecture, config: EncoderWithHeadConfig, encoder: EncoderConfig
+) -> Fields:
     assert form.head is not None
     return form.head.write(config, resolved_head(config.head, config.kind, encoder.traits), encoder)
 

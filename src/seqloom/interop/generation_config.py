@@ -44,7 +44,9 @@ def decode_fields(
     """
     settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
     for name, value in _translated(generation, writes_after).items():
-        wide_beam = {"beam": 1000} if name == "groups" else {}  # the beam is checked with all settings, below
+        wide_beam = (
+            {"beam": 1000} if name == "groups" else {}
+        )  # the beam is checked with all settings, below
         try:
             parse(DecodeConfig, settings | {name: value} | wide_beam, "decode.")
         except UsageError as error:
@@ -66,7 +68,10 @@ def _translated(generation: JsonObject, writes_after: int | None) -> Fields:
         fields["strategy"] = "sample" if given.get("do_sample") else "beam"
         fields["beam"] = given.get("num_beams") or 1
     if given.get("num_beam_groups", 1) != 1:
-        fields |= {"groups": given["num_beam_groups"], "diversity": given.get("diversity_penalty") or 0.0}
+        fields |= {
+            "groups": given["num_beam_groups"],
+            "diversity": given.get("diversity_penalty") or 0.0,
+        }
     if "max_new_tokens" in given:
         fields["max_length"] = given["max_new_tokens"]
     if writes_after is not None:
@@ -83,7 +88,9 @@ def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) 
     Forbidden ids are never written anyway: Marian bans only its `<pad>`. An encoder-decoder that is forced to
     its end at the last step writes the same as one that is cut there.
     """
-    names = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NEUTRAL]
+    names = [
+        name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NEUTRAL
+    ]
     banned, never = as_list(generation.get("bad_words_ids")), [[i] for i in special_ids.forbidden]
     if banned is not None and all(ids in never for ids in banned):
         names = [name for name in names if name != "bad_words_ids"]
@@ -94,12 +101,16 @@ def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) 
     if forced is not None and not (encodes and forced in (special_ids.eos, [special_ids.eos])):
         names.append("forced_eos_token_id")
     names += [
-        name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])
+        name
+        for name in ("min_new_tokens", "stop_strings")
+        if generation.get(name) not in (None, 0, [])
     ]
     notes = [f"{NOT_KEPT}{name}, which is not known here" for name in names]
     ends = as_list(generation.get("eos_token_id")) or []
     if len(ends) > 1:
-        notes.append(f"{NOT_KEPT}eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text")
+        notes.append(
+            f"{NOT_KEPT}eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text"
+        )
     return notes
 
 
@@ -112,7 +123,11 @@ def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> Fie
         "no_repeat_ngram_size": decode.no_repeat_ngram or 0,
     }
     if decode.strategy == "sample":
-        content |= {"temperature": decode.temperature, "top_k": decode.top_k or 0, "top_p": decode.top_p}
+        content |= {
+            "temperature": decode.temperature,
+            "top_k": decode.top_k or 0,
+            "top_p": decode.top_p,
+        }
     else:
         content["length_penalty"] = decode.length_penalty
         if decode.refill:

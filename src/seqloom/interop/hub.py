@@ -21,7 +21,12 @@ FILES = (
         "source.spm",
         "target.spm",
     ),
-    *("modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "1_Pooling/config.json"),
+    *(
+        "modules.json",
+        "sentence_bert_config.json",
+        "sentence_roberta_config.json",
+        "1_Pooling/config.json",
+    ),
 )
 """What is read of a repository; nothing else is fetched."""
 

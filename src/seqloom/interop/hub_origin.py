@@ -35,7 +35,9 @@ class HubOrigin(NamedTuple):
     @classmethod
     def of(cls, folder: Path) -> HubOrigin:
         """Raises FolderError where a file is damaged."""
-        return cls(read_object(folder / CONFIG), read_object(folder / GENERATION), pooling_of(folder))
+        return cls(
+            read_object(folder / CONFIG), read_object(folder / GENERATION), pooling_of(folder)
+        )
 
     @classmethod
     def of_run(cls, folder: Path, content: JsonObject) -> HubOrigin | None:
@@ -54,7 +56,9 @@ class HubOrigin(NamedTuple):
         """Those that config.json names."""
         return [str(name) for name in as_list(self.content.get("architectures")) or []]
 
-    def decoding(self, task_decode: JsonObject, tokenizer: StoredTokenizer) -> tuple[DecodeConfig, list[str]]:
+    def decoding(
+        self, task_decode: JsonObject, tokenizer: StoredTokenizer
+    ) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, starting from the defaults of its task; and notices about that."""
         encodes = is_encoder_decoder(self.content)
         writes_after = len(tokenizer.special_ids.bos) if encodes else None

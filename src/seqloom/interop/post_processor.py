@@ -28,12 +28,22 @@ def with_template(
         _text("B", second),
         *_tokens(suffix, names, second),
     ]
-    used = {names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]} for i in prefix + separator + suffix}
-    processor = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": used}
+    used = {
+        names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]}
+        for i in prefix + separator + suffix
+    }
+    processor = {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": used,
+    }
     return _dumped(json.loads(content) | {"post_processor": processor})
 
 
-def with_special_entries(content: str, first: int, names: Sequence[str]) -> tuple[str, dict[int, str]]:
+def with_special_entries(
+    content: str, first: int, names: Sequence[str]
+) -> tuple[str, dict[int, str]]:
     """The content of a tokenizer.json with more special entries, from id `first` on, and their names: these,
     in more brackets where another entry has that name."""
     pipeline = json.loads(content)

@@ -133,7 +133,11 @@ def _pretrained(model_type: str, fields: ConfigFields, tensors: Mapping[str, Ten
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _of_encoder(model_type: str, fields: ConfigFields, tensors: Mapping[str, Tensor]) -> Pretrained:

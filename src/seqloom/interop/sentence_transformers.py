@@ -39,7 +39,9 @@ class Pooling:
     """How the states of a text's tokens, special ones included, become one vector."""
 
     __pydantic_config__ = STRICT
-    modes: Annotated[tuple[Literal["cls", "max", "mean", "mean-sqrt"], ...], Field(min_length=1)] = ("mean",)
+    modes: Annotated[
+        tuple[Literal["cls", "max", "mean", "mean-sqrt"], ...], Field(min_length=1)
+    ] = ("mean",)
     """The first state, the largest of each feature, the mean, or the sum / √tokens; several stand side by
     side."""
     normalise: bool = False
@@ -67,7 +69,9 @@ def read_pooling(folder: Path) -> Pooling | None:
     if not path.is_file():
         return None
     try:
-        modules = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in files.read_json(path)]
+        modules = [
+            (str(one["type"]).rpartition(".")[2], str(one["path"])) for one in files.read_json(path)
+        ]
     except (TypeError, KeyError):
         raise FolderError(
             "must be a list of modules, each with a type and a path, but is not", path
@@ -87,7 +91,8 @@ def read_pooling(folder: Path) -> Pooling | None:
     (_, transformer), (_, pooling), *_ = modules
     if transformer:
         raise FolderError(
-            f"the Transformer must lie in the folder itself, but lies in {printable(transformer)}", path
+            f"the Transformer must lie in the folder itself, but lies in {printable(transformer)}",
+            path,
         )
     settings = next((content for name in SETTINGS if (content := read_object(folder / name))), {})
     fields = {
@@ -107,7 +112,9 @@ def _modes(path: Path) -> tuple[str, ...]:
         modes = [named] if listed is None else listed
         return tuple(RENAMED.get(str(mode), str(mode)) for mode in modes)
     if not content:
-        raise FolderError("must say how states are pooled, but is not there; get the files again", path)
+        raise FolderError(
+            "must say how states are pooled, but is not there; get the files again", path
+        )
     chosen = [key for key, value in content.items() if key.startswith("pooling_mode_") and value]
     if unknown := sorted(set(chosen) - MODES.keys()):
         raise FolderError(

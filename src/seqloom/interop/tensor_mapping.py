@@ -22,7 +22,9 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The tensors of a model by name; a tied one under its first name."""
     first: dict[int, str] = {}
     named = model.state_dict(keep_vars=True)
-    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}
+    return {
+        name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name
+    }
 
 
 @final
@@ -80,7 +82,9 @@ class CheckpointTensors:
         same_shape = self.weights.stored[one].shape == self.weights.stored[two].shape
         return same_shape and torch.equal(self.weights.read(one), self.weights.read(two))
 
-    def missing(self, model: nn.Module, rules: Mapping[str, Rule], new: Collection[str]) -> set[str]:
+    def missing(
+        self, model: nn.Module, rules: Mapping[str, Rule], new: Collection[str]
+    ) -> set[str]:
         """The tensors of ours that are missing though they may be, as their names begin with one of `new`.
         Raises FolderError where others are missing, or where a shape is not what the configuration says."""
         missing, allowed, wrong = [], set[str](), []
@@ -115,7 +119,9 @@ class CheckpointTensors:
         for current, name in sorted(self.file_names.items()):
             if name in read or self._useless(current, name):
                 continue
-            part = next((what for form, what in self.names.unused.items() if self._is(form, current)), None)
+            part = next(
+                (what for form, what in self.names.unused.items() if self._is(form, current)), None
+            )
             if part is None:
                 unknown.append(name)
             else:
@@ -131,14 +137,20 @@ class CheckpointTensors:
         ]
 
     def _is(self, form: str, name: str) -> bool:
-        return any(pattern(form).fullmatch(one) is not None for one in (name, self.names.prefix + name))
+        return any(
+            pattern(form).fullmatch(one) is not None for one in (name, self.names.prefix + name)
+        )
 
     def _useless(self, current: str, name: str) -> bool:
         """Whether it is a constant, a tied copy, or a table of sinusoids. Raises FolderError where a copy
         differs from what it is tied to."""
         if any(self._is(form, current) for form in self.names.constants):
             return True
-        copies = (copy for copy in self.names.tied if current in (copy, copy.removeprefix(self.names.prefix)))
+        copies = (
+            copy
+            for copy in self.names.tied
+            if current in (copy, copy.removeprefix(self.names.prefix))
+        )
         source = self._tied_to(next(copies, ""))
         if source is None:
             return self._sinusoid(current, name)
@@ -163,7 +175,8 @@ def check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise FolderError(
-            f"weights must be finite, but those of {listed(broken)} are not; get the files again", folder
+            f"weights must be finite, but those of {listed(broken)} are not; get the files again",
+            folder,
         )
 
 

@@ -38,7 +38,9 @@ class Rule(NamedTuple):
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """Theirs -> ours: a view where there is one."""
-        parts = [self._turned(tensor.reshape(tensor.shape[self.leading_ones :])) for tensor in tensors]
+        parts = [
+            self._turned(tensor.reshape(tensor.shape[self.leading_ones :])) for tensor in tensors
+        ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def split(self, tensor: Tensor) -> list[Tensor]:
@@ -94,4 +96,6 @@ class TensorNames:
 def pattern(text: str) -> re.Pattern[str]:
     """A pattern of the table as a regular expression."""
     escaped = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)")
-    return re.compile(escaped.replace(r"\{kind\}", "(?P<kind>weight|bias)").replace(r"\{rest\}", ".*"))
+    return re.compile(
+        escaped.replace(r"\{kind\}", "(?P<kind>weight|bias)").replace(r"\{rest\}", ".*")
+    )

@@ -62,7 +62,9 @@ class StoredWeights:
         for path in _weight_files(folder):
             for name, stored in _header(path).items():
                 if name in self.stored:
-                    raise FolderError(f"a tensor must be in one file, but {printable(name)} is in two", path)
+                    raise FolderError(
+                        f"a tensor must be in one file, but {printable(name)} is in two", path
+                    )
                 self.stored[name] = stored
         self._open = cache(safe_open)
 
@@ -150,7 +152,9 @@ def _shards(folder: Path) -> list[Path]:
     path = folder / INDEX
     content = files.read_json(path)
     table = as_object(field_of(content, "weight_map")) or {}
-    shards = {tensor: name for tensor, value in table.items() if (name := as_text(value)) is not None}
+    shards = {
+        tensor: name for tensor, value in table.items() if (name := as_text(value)) is not None
+    }
     if not shards or len(shards) < len(table):
         raise FolderError("weight_map must say in which file each tensor is, but does not", path)
     names = sorted(set(shards.values()))
@@ -165,15 +169,21 @@ def _shards(folder: Path) -> list[Path]:
                 folder,
             )
         if not name.endswith(".safetensors"):
-            raise FolderError(f"a shard must be a .safetensors file, but one is {printable(name)}", path)
+            raise FolderError(
+                f"a shard must be a .safetensors file, but one is {printable(name)}", path
+            )
     held = {name: _header(folder / name) for name in names}
     for tensor, name in shards.items():
         if tensor not in held[name]:
-            raise FolderError(f"must hold {printable(tensor)}, as {INDEX} says, but does not", folder / name)
+            raise FolderError(
+                f"must hold {printable(tensor)}, as {INDEX} says, but does not", folder / name
+            )
     return [folder / name for name in names]
 
 
-def write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int | None = None) -> list[str]:
+def write_weights(
+    folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int | None = None
+) -> list[str]:
     """Writes `model.safetensors`, or shards of at most `shard_bytes` (one tensor at least) and their index;
     returns the names of the files.
 
@@ -198,7 +208,9 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int 
         names.append(name)
         weight_map |= dict.fromkeys(part, name)
     total_size = sum(tensor.nbytes for tensor in tensors.values())
-    files.write_json(folder / INDEX, {"metadata": {"total_size": total_size}, "weight_map": weight_map})
+    files.write_json(
+        folder / INDEX, {"metadata": {"total_size": total_size}, "weight_map": weight_map}
+    )
     return [*names, INDEX]
 
 

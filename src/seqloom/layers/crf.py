@@ -58,7 +58,9 @@ class CRF(nn.Module):
         others = known[..., None] & (tags[..., None] != labels)
         # the log-sums of all sequences and of those with the given tags, in one run over twice the rows
         both = torch.cat([emissions, emissions.masked_fill(others, -torch.inf)])
-        scores = self._total(self._sums(both, mask.repeat(2, 1), self.start, self.between), self.end)
+        scores = self._total(
+            self._sums(both, mask.repeat(2, 1), self.start, self.between), self.end
+        )
         every, these = scores.masked_fill(~mask.any(dim=1).repeat(2), 0).chunk(2)
         return every - these
 

@@ -45,7 +45,11 @@ def pool_states(
         forward, backward = hidden.chunk(2, dim=-1)
         return torch.cat([_at(forward, _last(mask)), _at(backward, _first(mask))], dim=-1)
     if kind == "max":
-        return hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1).where(mask.any(dim=1)[:, None], 0)
+        return (
+            hidden.masked_fill(~mask[..., None], -torch.inf)
+            .amax(dim=1)
+            .where(mask.any(dim=1)[:, None], 0)
+        )
     if kind == "sum":
         return hidden.sum(dim=1)
     if kind == "mean":

@@ -70,7 +70,11 @@ def register_model(
     fields = {size: dict(values) for size, values in sizes.items()}
     texts = dict.fromkeys(sizes, "") | dict(about or {})
     register(
-        "model", name, Family(config_class, model_class, fields, texts, tuple(tasks)), _registered, MODELS
+        "model",
+        name,
+        Family(config_class, model_class, fields, texts, tuple(tasks)),
+        _registered,
+        MODELS,
     )
 
 
@@ -80,7 +84,10 @@ def all_families() -> list[str]:
 
 def families_for(task: Task) -> tuple[str, ...]:
     """The families that can do a task, the default first: its own, and those from plugins."""
-    return (*task.models, *(name for name, family in _registered.items() if task.name in family.tasks))
+    return (
+        *task.models,
+        *(name for name, family in _registered.items() if task.name in family.tasks),
+    )
 
 
 def family_name(model_type: str) -> str:

@@ -79,7 +79,9 @@ def _chunks(model: Ngram, word_of_id: list[str]) -> Iterator[bytes]:
     for n, grams in enumerate(model.orders, 2):
         yield f"\n\\{n}-grams:\n".encode()
         for first in range(1, len(grams.keys), LINES):
-            numbers = torch.arange(first, min(first + LINES, len(grams.keys)), device=grams.keys.device)
+            numbers = torch.arange(
+                first, min(first + LINES, len(grams.keys)), device=grams.keys.device
+            )
             backoff = None if n == c.order else grams.backoff[numbers].cpu()
             log10_p = (grams.log_prob[numbers].double() / LN10).cpu()
             yield _lines(_words_of(model, n, numbers), log10_p, backoff, word_of_id)
@@ -96,7 +98,9 @@ def _words_of(model: Ngram, order: int, numbers: Tensor) -> list[Tensor]:
     return [numbers, *words]
 
 
-def _lines(words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, word_of_id: list[str]) -> bytes:
+def _lines(
+    words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, word_of_id: list[str]
+) -> bytes:
     columns = [map(word_of_id.__getitem__, column.tolist()) for column in words]
     texts = map(" ".join, zip(*columns, strict=True))
     lines = [f"{p:.9g}\t{text}" for p, text in zip(log10_p.tolist(), texts, strict=True)]
@@ -150,7 +154,9 @@ class _ArpaReader:
                 )
             counts.append(int(found[2]))
         if not counts:
-            self.refuse(f"after \\data\\ must come lines such as `ngram 1=1000`, but here is {_shown(line)}")
+            self.refuse(
+                f"after \\data\\ must come lines such as `ngram 1=1000`, but here is {_shown(line)}"
+            )
         words: list[str] = []
         for n, count in enumerate(counts, 1):
             if line != f"\\{n}-grams:".encode():
@@ -177,7 +183,9 @@ class _ArpaReader:
         for fields, log10, backoff in self.entries(1, count, highest=highest):
             for place, (_, spelled, *_) in enumerate(fields):
                 if spelled in self.ids:
-                    self.refuse(f"every word must stand once, but {_shown(spelled)} stands twice", place)
+                    self.refuse(
+                        f"every word must stand once, but {_shown(spelled)} stands twice", place
+                    )
                 self.ids[spelled] = SPECIAL.get(spelled, FIRST + len(words))
                 ids.append(self.ids[spelled])
                 if spelled not in SPECIAL:
@@ -198,14 +206,17 @@ class _ArpaReader:
 
     def section(self, n: int, count: int, *, highest: bool) -> EstimatedOrder:
         """The n-grams of an order from 2 on, sorted."""
-        parts: list[tuple[Integers, Floats, Floats]] = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
+        parts: list[tuple[Integers, Floats, Floats]] = [
+            (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        ]
         first_line = self.number + 1
         for fields, log10, backoff in self.entries(n, count, highest=highest):
             columns = itertools.islice(zip(*fields, strict=False), 1, n + 1)
             words = np.stack([self.ids_of(column) for column in columns])
             if len(bad := np.flatnonzero((words[1:] == SPECIAL[b"<s>"]).any(0))):
                 self.refuse(
-                    "<s> may only be the first word of an n-gram, but it stands further on", int(bad[0])
+                    "<s> may only be the first word of an n-gram, but it stands further on",
+                    int(bad[0]),
                 )
             parts.append((self.numbers_of(words[:-1]) * self.size + words[-1], log10, backoff))
         keys, log10_p, backoffs = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -232,7 +243,9 @@ class _ArpaReader:
             return np.fromiter(map(self.ids.__getitem__, column), np.int64, len(column))
         except KeyError:
             place = next(i for i, word in enumerate(column) if word not in self.ids)
-            self.refuse(f"every word must be among the 1-grams, but {_shown(column[place])} is not", place)
+            self.refuse(
+                f"every word must be among the 1-grams, but {_shown(column[place])} is not", place
+            )
 
     def numbers_of(self, words: Integers) -> Integers:
         """words `(n-1, lines)` -> numbers of the histories that they are (see `Grams`)."""
@@ -259,7 +272,9 @@ class _ArpaReader:
             self.first, self.number = self.number + 1, self.number + len(fields)
             for place, line in enumerate(fields):
                 if not fewest <= len(line) <= most:
-                    what = " ".join(["log10 p", *["word"] * n]) + ("" if highest else " and perhaps a weight")
+                    what = " ".join(["log10 p", *["word"] * n]) + (
+                        "" if highest else " and perhaps a weight"
+                    )
                     here = _shown(b" ".join(line))
                     self.refuse(
                         f"as \\data\\ counts more of order {n}, {what} must stand here, but here is {here}",
@@ -273,7 +288,9 @@ class _ArpaReader:
             count -= len(fields)
             log10_p = self.floats([line[0] for line in fields])
             if len(bad := np.flatnonzero(log10_p > 0)):
-                self.refuse(f"log10 p must be at most 0, but is {_shown(fields[bad[0]][0])}", int(bad[0]))
+                self.refuse(
+                    f"log10 p must be at most 0, but is {_shown(fields[bad[0]][0])}", int(bad[0])
+                )
             yield (
                 fields,
                 log10_p,
@@ -287,7 +304,9 @@ class _ArpaReader:
             found = np.array([_number(field) for field in fields])
         if not (finite := np.isfinite(found)).all():
             place = int(np.argmin(finite))
-            self.refuse(f"a finite number must stand here, but here is {_shown(fields[place])}", place)
+            self.refuse(
+                f"a finite number must stand here, but here is {_shown(fields[place])}", place
+            )
         return found
 
     def text(self, word: bytes, place: int) -> str:

@@ -118,7 +118,9 @@ class BagOfWords(nn.Module):
         """inputs, mask `(rows, steps)` -> in how many of the rows each feature occurs `(features,)`."""
         ids, counted = self.features(inputs, mask)
         first = counted & (earlier(ids, counted) == 0)
-        size = self.config.vocabulary_size + (0 if self.ngram_embedding is None else self.config.buckets)
+        size = self.config.vocabulary_size + (
+            0 if self.ngram_embedding is None else self.config.buckets
+        )
         return ids[first].bincount(minlength=size)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:

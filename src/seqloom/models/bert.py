@@ -24,7 +24,12 @@ from seqloom.config import STRICT
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.transformer.block_config import BlockConfig, make_norm
-from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions, padding_mask
+from seqloom.layers.transformer.blocks import (
+    AttentionInputs,
+    Stack,
+    padding_and_positions,
+    padding_mask,
+)
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import (
@@ -85,7 +90,9 @@ class BertConfig:
     head: Head = "masked-lm"
     """What is predicted from each token's state: masked-lm (which token it was), replaced-token (whether it
     was replaced), none."""
-    head_activation: Annotated[ActivationName | None, UsedWith(head=("masked-lm", "replaced-token"))] = None
+    head_activation: Annotated[
+        ActivationName | None, UsedWith(head=("masked-lm", "replaced-token"))
+    ] = None
     """The activation of the head, where it differs from that of the blocks."""
     tie_output: Annotated[bool, UsedWith(head="masked-lm")] = True
     """Whether the output's weight is the token embedding."""
@@ -171,7 +178,9 @@ class Bert(nn.Module):
             return replaced[..., 0]
         return self.output.logits(self.head(hidden))
 
-    def attention_weights(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def attention_weights(
+        self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None
+    ) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
         _, positions = padding_and_positions(mask)
         x = self._embed(inputs, positions, segments)

@@ -83,7 +83,9 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.embedding.weight, -SPREAD, SPREAD)
         self.static: Tensor | None
         """The channel that is not trained `(vocabulary, embedding width)`."""
-        self.register_buffer("static", self.embedding.weight.detach().clone() if c.channels == 2 else None)
+        self.register_buffer(
+            "static", self.embedding.weight.detach().clone() if c.channels == 2 else None
+        )
         self.convolutions = nn.ModuleList(
             TimeConvolution(c.channels * c.embedding_width, c.maps, window, centred=c.centred)
             for window in c.windows
@@ -101,7 +103,9 @@ class Convolution(nn.Module):
         embedded = self.embedding(inputs)
         if self.static is not None:
             embedded = torch.cat([embedded, F.embedding(inputs, self.static)], dim=-1)
-        embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(~mask[..., None], 0)
+        embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(
+            ~mask[..., None], 0
+        )
         maps = [self._maps(layer, embedded, mask) for layer in self.convolutions]  # type: ignore[arg-type]
         return torch.cat(maps, dim=-1)
 
@@ -113,7 +117,9 @@ class Convolution(nn.Module):
         """`(rows, steps, maps)` of one size of windows."""
         inside = mask
         if not self.config.centred:
-            ends = torch.arange(convolution.window, convolution.window + mask.shape[1], device=mask.device)
+            ends = torch.arange(
+                convolution.window, convolution.window + mask.shape[1], device=mask.device
+            )
             inside = mask & (ends <= mask.sum(dim=1, keepdim=True).clamp(min=convolution.window))
         maps: Tensor = convolution(embedded)
         return maps.relu().masked_fill(~inside[..., None], 0)

@@ -36,9 +36,13 @@ class EnsembleConfig:
 
     def __post_init__(self) -> None:
         if len(self.members) < 2:
-            raise UsageError(f"an ensemble must have at least 2 members, but has {len(self.members)}")
+            raise UsageError(
+                f"an ensemble must have at least 2 members, but has {len(self.members)}"
+            )
         if any(member.get("vocabulary_size") != self.vocabulary_size for member in self.members):
-            raise UsageError("the members of an ensemble must share one vocabulary, but their sizes differ")
+            raise UsageError(
+                "the members of an ensemble must share one vocabulary, but their sizes differ"
+            )
 
 
 SIZES, ABOUT = named_sizes("ensemble")
@@ -56,9 +60,12 @@ class Ensemble(nn.Module):
         members = [_member(dict(content)) for content in config.members]
         self.members = nn.ModuleList(members)
         self.weights: Tensor
-        self.register_buffer("weights", torch.full((len(members),), 1 / len(members), dtype=torch.float64))
+        self.register_buffer(
+            "weights", torch.full((len(members),), 1 / len(members), dtype=torch.float64)
+        )
         self.context: int | None = min(
-            (context for model in members if (context := context_of(model)) is not None), default=None
+            (context for model in members if (context := context_of(model)) is not None),
+            default=None,
         )
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -73,7 +80,9 @@ class Ensemble(nn.Module):
 
     def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens, targets `(rows, steps)` -> log p of each target, and the state after."""
-        return self._mixed(lambda model, before: target_log_probs(model, tokens, targets, before), state)
+        return self._mixed(
+            lambda model, before: target_log_probs(model, tokens, targets, before), state
+        )
 
     def _mixed(
         self, call: Callable[[nn.Module, State], tuple[Tensor, State]], state: State
@@ -97,7 +106,9 @@ def _member(content: Fields) -> nn.Module:
 
 def mixture_weights(log_probs: Tensor, steps: int = 200) -> Tensor:
     """The weights `(members,)` that make the tokens likeliest; log_probs `(tokens, members)` in nats."""
-    log_weights = torch.full((log_probs.shape[1],), 1 / log_probs.shape[1], dtype=torch.float64).log()
+    log_weights = torch.full(
+        (log_probs.shape[1],), 1 / log_probs.shape[1], dtype=torch.float64
+    ).log()
     exact = log_probs.double()
     for _ in range(steps):
         shares = (exact + log_weights).log_softmax(dim=1)

@@ -118,7 +118,9 @@ class GPTConfig:
                 f" {self.width // self.heads}"
             )
         if self.pad_id == self.bos_id:
-            problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
+            problems.append(
+                f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}"
+            )
         raise_problems(problems)
 
     @property
@@ -174,7 +176,9 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def read(self, tokens: Tensor, state: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache | None]:
+    def read(
+        self, tokens: Tensor, state: KeyValueCache | None = None
+    ) -> tuple[Tensor, KeyValueCache | None]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
 
         Raises UsageError where a text is longer than learned positions reach.

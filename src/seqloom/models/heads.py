@@ -168,7 +168,9 @@ class PooledHead(Head):
     def _states(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs
         `(examples, 4 width)`, of those whose cosine is taken `(examples, 1)`."""
-        states = pool_states(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
+        states = pool_states(
+            self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention
+        )
         if self.pair == "joined":
             return states
         u, v = states[::2], states[1::2]
@@ -262,10 +264,14 @@ class ChoiceHead(PooledHead):
         scores = super().forward(hidden, batch)[..., 0]
         rows = torch.arange(len(scores), device=scores.device)
         examples = torch.arange(len(batch.targets), device=scores.device)
-        first_row = torch.searchsorted(batch.owner, examples)  # the rows of an example are neighbours
+        first_row = torch.searchsorted(
+            batch.owner, examples
+        )  # the rows of an example are neighbours
         option = rows - first_row[batch.owner]
         most = int(option.amax()) + 1 if len(rows) else 0
-        return scores.new_full((len(examples), most), -torch.inf).index_put((batch.owner, option), scores)
+        return scores.new_full((len(examples), most), -torch.inf).index_put(
+            (batch.owner, option), scores
+        )
 
 
 class PlacesHead(Head):
@@ -283,7 +289,9 @@ class TaggingHead(PlacesHead):
 
     weighted = True
 
-    def __init__(self, head: HeadConfig, width: int, labels: int, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, head: HeadConfig, width: int, labels: int, names: Sequence[str] = ()
+    ) -> None:
         super().__init__(head, width, labels)
         self.transitions = CRF(labels, names) if head.crf else None
 
@@ -327,14 +335,18 @@ class SpanHead(PlacesHead):
 
     def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         trained = (batch.targets != IGNORE).all(dim=1, keepdim=True)
-        total, _ = self.cross_entropy(scores.transpose(1, 2), batch.targets.where(trained, IGNORE), smoothing)
+        total, _ = self.cross_entropy(
+            scores.transpose(1, 2), batch.targets.where(trained, IGNORE), smoothing
+        )
         return Loss(total, trained.sum())
 
     def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         """The best span of at most MAX_ANSWER_LENGTH places, or (0, 0), which means no answer."""
         start, end = at_least_float32(scores).unbind(-1)
         padded = F.pad(end, (0, MAX_ANSWER_LENGTH - 1), value=-torch.inf)
-        ends = padded.unfold(1, MAX_ANSWER_LENGTH, 1)  # of each start, the ends 0, 1, ... places later
+        ends = padded.unfold(
+            1, MAX_ANSWER_LENGTH, 1
+        )  # of each start, the ends 0, 1, ... places later
         spans = start[..., None] + ends  # (rows, places, length - 1)
         spans[:, 0, 1:] = -torch.inf  # no answer is the span of place 0 alone
         best = spans.flatten(1).argmax(dim=1)
@@ -351,7 +363,9 @@ def at_least_float32(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float, weights: Tensor | None = None) -> Tensor:
+def cross_entropy(
+    scores: Tensor, targets: Tensor, smoothing: float, weights: Tensor | None = None
+) -> Tensor:
     """scores `(..., labels)`, -inf at impossible labels, targets `(...)` with IGNORE -> -log p `(...)` in
     nats, 0 at IGNORE, times the weight `(labels,)` of the target. With `smoothing` ε the target is `(1 - ε)
     one-hot + ε uniform` over the possible labels (Szegedy et al. 2016).

@@ -71,7 +71,9 @@ class NgramConfig:
                 f" {len(self.prune)}"
             )
         if self.sizes and (
-            len(self.sizes) != self.order or self.sizes[0] != self.vocabulary_size or min(self.sizes) < 0
+            len(self.sizes) != self.order
+            or self.sizes[0] != self.vocabulary_size
+            or min(self.sizes) < 0
         ):
             problems.append(
                 f"model.sizes must hold the vocabulary's size and {self.order - 1} counts, but is"
@@ -133,14 +135,18 @@ class NgramTable(nn.Module):
         numbers = torch.zeros_like(history)
         pending = history.nonzero()[:, 0]  # indices of the n-grams that are still searched for
         keys = (
-            history.index_select(0, pending).mul_(self.vocabulary_size).add_(words.index_select(0, pending))
+            history.index_select(0, pending)
+            .mul_(self.vocabulary_size)
+            .add_(words.index_select(0, pending))
         )
         slots = self._first_slots(keys)
         while len(pending):
             number = self.table.index_select(0, slots)
             found = self.keys.index_select(0, number) == keys
             numbers.index_copy_(0, pending, number.where(found, 0).long())
-            taken = ((number != 0) & ~found).nonzero()[:, 0]  # by another key: the next slot is tried
+            taken = ((number != 0) & ~found).nonzero()[
+                :, 0
+            ]  # by another key: the next slot is tried
             pending, keys = pending.index_select(0, taken), keys.index_select(0, taken)
             slots = slots.index_select(0, taken).add_(1)
         return numbers
@@ -151,7 +157,10 @@ class NgramTable(nn.Module):
         first = torch.searchsorted(self.keys, history * self.vocabulary_size)
         count = torch.searchsorted(self.keys, (history + 1) * self.vocabulary_size) - first
         index = torch.arange(len(history), device=history.device).repeat_interleave(count)
-        number = torch.arange(len(index), device=history.device) + (first - count.cumsum(0) + count)[index]
+        number = (
+            torch.arange(len(index), device=history.device)
+            + (first - count.cumsum(0) + count)[index]
+        )
         return index, self.keys[number] % self.vocabulary_size, number
 
     def _first_slots(self, keys: Tensor) -> Tensor:
@@ -169,7 +178,9 @@ class NgramTable(nn.Module):
         hold 0."""
         first_slots, order = self._first_slots(self.keys[1:]).sort()
         steps = torch.arange(len(first_slots), device=first_slots.device)
-        slots = (first_slots - steps).cummax(0).values + steps  # ascending, each at or after its first slot
+        slots = (first_slots - steps).cummax(
+            0
+        ).values + steps  # ascending, each at or after its first slot
         size = max([1 << self._slot_bits(), *(slots[-1:] + 1).tolist()]) + 1
         dtype = torch.int32 if size < 2**31 else torch.int64
         table = torch.zeros(size, dtype=dtype, device=slots.device)
@@ -217,7 +228,8 @@ class Ngram(nn.Module):
         self.register_buffer("predicted", c.predicted, persistent=False)
         sizes = c.sizes[1:] or (0,) * (c.order - 1)
         self.longer = nn.ModuleList(
-            NgramTable(size, c.vocabulary_size, highest=n == c.order) for n, size in enumerate(sizes, 2)
+            NgramTable(size, c.vocabulary_size, highest=n == c.order)
+            for n, size in enumerate(sizes, 2)
         )
 
     @classmethod
@@ -228,7 +240,9 @@ class Ngram(nn.Module):
         Raises DataError where the corpus is empty or holds an id that no text has.
         """
         c, predicted = config, config.predicted.numpy()
-        orders = estimate(ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune)
+        orders = estimate(
+            ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune
+        )
         return cls.of(c, orders)
 
     @classmethod
@@ -265,7 +279,9 @@ class Ngram(nn.Module):
             index, word, number = grams.following(history)
             logits[index, word] = grams.log_prob[number] + longer[index]
         if len(read.place) < tokens.numel():
-            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, read.place, logits)
+            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(
+                0, read.place, logits
+            )
         return logits.view(*tokens.shape, -1), state
 
     def log_probs(
@@ -280,7 +296,9 @@ class Ngram(nn.Module):
         log_p = self._words().index_select(0, following)
         for grams, (weight, _, found) in zip(self.orders, self._walk(read, following), strict=True):
             log_p = torch.where(found > 0, grams.log_prob.index_select(0, found), log_p + weight)
-        scored = log_p.new_zeros(tokens.numel()).index_copy_(0, read.place, log_p.index_select(0, read.new))
+        scored = log_p.new_zeros(tokens.numel()).index_copy_(
+            0, read.place, log_p.index_select(0, read.new)
+        )
         return scored.view(tokens.shape).masked_fill(targets == IGNORE, 0), state
 
     def _words(self) -> Tensor:
@@ -314,7 +332,9 @@ class Ngram(nn.Module):
         first[1:] = row[1:] != row[:-1]
         new = (column >= size).nonzero()[:, 0]
         place = (index - (row + 1) * size).index_select(0, new)
-        return FlatTokens(both.view(-1).index_select(0, index), first, new, place), self._state_of(both, real)
+        return FlatTokens(both.view(-1).index_select(0, index), first, new, place), self._state_of(
+            both, real
+        )
 
     def _state_of(self, both: Tensor, real: Tensor) -> Tensor:
         """The last real tokens of each row."""

@@ -67,7 +67,9 @@ class EstimatedOrder(NamedTuple):
     """log γ of the n-gram as a history; 0 where nothing follows it."""
 
 
-def with_bos(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_]) -> NDArray[np.int32]:
+def with_bos(
+    ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_]
+) -> NDArray[np.int32]:
     """The stream of ids `u_1 .. u_L </s> ...` with <s> before each document. Raises DataError for an id that
     no text has."""
     if ids.ndim != 1 or not len(ids):
@@ -76,7 +78,11 @@ def with_bos(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_])
             " is not empty"
         )
     low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= len(predicted) or np.bincount(ids, minlength=len(predicted))[~predicted].any():
+    if (
+        low < 0
+        or high >= len(predicted)
+        or np.bincount(ids, minlength=len(predicted))[~predicted].any()
+    ):
         raise DataError(
             f"ids of a text must be words, <unk> or </s> of {len(predicted)} entries, but some from {low} to"
             f" {high} are not; encode the text with the tokenizer of this model"
@@ -91,7 +97,9 @@ def with_bos(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_])
     return stream
 
 
-def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bos: int) -> list[CountedOrder]:
+def count_orders(
+    stream: NDArray[np.int32], order: int, vocabulary_size: int, bos: int
+) -> list[CountedOrder]:
     """Orders 1 to `order`, fewer where no document is as long. The number of a single word is its id."""
     # The smaller type if it holds every number and count: memory is what limits the corpus.
     small: type[np.signedinteger[Any]] = np.int32 if len(stream) < 2**31 else np.int64
@@ -122,7 +130,9 @@ def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bo
 def adjusted_counts(counted: Sequence[CountedOrder], bos: int) -> list[Integers]:
     """a(g) of every order; 0 for <s>, which is never predicted."""
     adjusted: list[Integers] = [
-        np.where(order.at_start, order.times, np.bincount(longer.suffix, minlength=len(order.times)))
+        np.where(
+            order.at_start, order.times, np.bincount(longer.suffix, minlength=len(order.times))
+        )
         for order, longer in itertools.pairwise(counted)
     ]
     adjusted.append(counted[-1].times.copy())
@@ -143,7 +153,13 @@ def discounts(adjusted: Integers) -> Floats:
 
 
 def estimate(
-    ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArray[np.bool_], prune: Sequence[int] = ()
+    ids: Integers,
+    *,
+    order: int,
+    bos: int,
+    eos: int,
+    predicted: NDArray[np.bool_],
+    prune: Sequence[int] = (),
 ) -> list[EstimatedOrder]:
     """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as
     long.
@@ -160,7 +176,9 @@ def estimate(
     estimated: list[EstimatedOrder] = []
     # Of the order below: number among all n-grams -> number among those kept, -1 where dropped.
     numbers: Integers = np.arange(1)
-    lower: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h') of each n-gram, at first uniform
+    lower: Floats = np.where(
+        predicted, 1 / predicted.sum(), 0
+    )  # p(w | h') of each n-gram, at first uniform
     for k in range(len(counted)):
         order_k, a = counted.pop(0), adjusted.pop(0)  # which frees their memory after this step
         most_pruned = prune[min(k, len(prune) - 1)] if prune and k else -1  # words are never pruned
@@ -175,7 +193,9 @@ def estimate(
         prefix = order_k.prefix[kept]
         lower = (a - discount)[kept] / total[prefix] + gamma[prefix] * lower
         with np.errstate(divide="ignore"):
-            log_prob = np.log(lower).astype(np.float32)  # -inf for <s> and all else that is never predicted
+            log_prob = np.log(lower).astype(
+                np.float32
+            )  # -inf for <s> and all else that is never predicted
         keys = (numbers[prefix] + (k > 1)) * np.int64(len(predicted)) + order_k.word[kept]
         estimated.append(EstimatedOrder(keys, log_prob, np.zeros(len(keys), np.float32)))
         numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(order_k.prefix.dtype)

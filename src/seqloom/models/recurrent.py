@@ -22,7 +22,14 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
-from seqloom.models.config_checks import CellName, Fraction, Size, UsedWith, field_problems, raise_problems
+from seqloom.models.config_checks import (
+    CellName,
+    Fraction,
+    Size,
+    UsedWith,
+    field_problems,
+    raise_problems,
+)
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
@@ -161,7 +168,9 @@ class CharacterEncoder(nn.Module):
             return self.embedding.weight.new_zeros(*mask.shape, self.output_width)
         words, which = torch.unique(characters[mask], dim=0, return_inverse=True)
         states = self._read(words)[which]
-        return states.new_zeros(*mask.shape, self.output_width).masked_scatter(mask[..., None], states)
+        return states.new_zeros(*mask.shape, self.output_width).masked_scatter(
+            mask[..., None], states
+        )
 
     def _read(self, words: Tensor) -> Tensor:
         """`(words, letters)` -> `(words, output_width)`."""

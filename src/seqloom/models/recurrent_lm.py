@@ -21,7 +21,14 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.outputs.maxent import LARGEST_ID, NO_TOKEN, PRIME, MaxEntOutput, histories, next_past
+from seqloom.layers.outputs.maxent import (
+    LARGEST_ID,
+    NO_TOKEN,
+    PRIME,
+    MaxEntOutput,
+    histories,
+    next_past,
+)
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
@@ -131,7 +138,10 @@ class RecurrentLMConfig:
                 problems.append(f"model.maxent needs model.output=full, but it is {self.output}")
             if not 2 <= self.maxent <= 9:
                 problems.append(f"model.maxent must be 2 to 9, but is {self.maxent}")
-            if not self.vocabulary_size <= min(self.maxent_size, LARGEST_ID) or self.maxent_size >= PRIME:
+            if (
+                not self.vocabulary_size <= min(self.maxent_size, LARGEST_ID)
+                or self.maxent_size >= PRIME
+            ):
                 problems.append(
                     f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at"
                     f" most {LARGEST_ID}) and less than {PRIME}, but is {self.maxent_size}"
@@ -147,7 +157,11 @@ class RecurrentLMConfig:
         """All layers in one stack; the last one in another where its width differs."""
         below = self.layers - (self.last_width is not None)
         stacks = [self._stack(self.embedding_width, self.width, below)]
-        return stacks if self.last_width is None else [*stacks, self._stack(self.width, self.last_width, 1)]
+        return (
+            stacks
+            if self.last_width is None
+            else [*stacks, self._stack(self.width, self.last_width, 1)]
+        )
 
     def _stack(self, input_width: int, width: int, layers: int) -> RecurrentStack:
         return RecurrentStack(
@@ -222,7 +236,9 @@ class RecurrentLM(nn.Module):
             past = hidden[0].new_full((rows, n - 2), NO_TOKEN, dtype=torch.long)
         return RecurrentLMState(hidden, past)
 
-    def read(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
+    def read(
+        self, tokens: Tensor, state: RecurrentLMState | None = None
+    ) -> tuple[Tensor, RecurrentLMState]:
         """tokens `(rows, steps)`, padded anywhere -> hidden `(rows, steps, width)`, and the state after those
         tokens.
 
@@ -253,8 +269,14 @@ class RecurrentLM(nn.Module):
 
         def before(part: Tensor, first: Tensor, value: int = 0) -> Tensor:
             if pieces.starts_document is not None:
-                part = part.masked_fill(pieces.starts_document.view(-1, *[1] * (part.dim() - 1)), value)
-            return part if pieces.first is None else first.to(part.dtype).index_copy(0, pieces.first, part)
+                part = part.masked_fill(
+                    pieces.starts_document.view(-1, *[1] * (part.dim() - 1)), value
+                )
+            return (
+                part
+                if pieces.first is None
+                else first.to(part.dtype).index_copy(0, pieces.first, part)
+            )
 
         past = None
         if carried.past is not None and start.past is not None:

@@ -75,9 +75,9 @@ class Seq2SeqConfig:
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
     """Whether the encoder reads the source's tokens in reverse order (padding stays in place)."""
-    attention: Annotated[Literal["additive", "dot", "bilinear", "none"], one_of((*SCORES, "none"))] = (
-        "additive"
-    )
+    attention: Annotated[
+        Literal["additive", "dot", "bilinear", "none"], one_of((*SCORES, "none"))
+    ] = "additive"
     """How the decoder attends to the source; none: one context vector."""
     attention_width: Annotated[Size, UsedWith(attention="additive")] = 256
     """Width of additive attention's hidden layer."""
@@ -85,7 +85,9 @@ class Seq2SeqConfig:
         Literal["previous", "current"], UsedWith(attention=("additive", "dot", "bilinear"))
     ] = "previous"
     """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
-    context: Annotated[Literal["initial", "every_step", "both"], UsedWith(attention="none")] = "both"
+    context: Annotated[Literal["initial", "every_step", "both"], UsedWith(attention="none")] = (
+        "both"
+    )
     """Without attention: where the context vector enters (Sutskever: initial; Cho: both)."""
     bridge: Literal["final", "backward"] = "final"
     """What the decoder's first state is computed from: all final states, or ←h_1 only (Bahdanau)."""
@@ -129,7 +131,9 @@ class Seq2SeqConfig:
                 f" {self.output_width}"
             )
         if self.readout == "none" and self.attention != "none" and self.attend_from == "current":
-            problems.append("model.attend_from=current needs a readout: the context enters nowhere else")
+            problems.append(
+                "model.attend_from=current needs a readout: the context enters nowhere else"
+            )
         if self.bridge == "backward" and not self.bidirectional:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
         if self.bridge == "backward" and self.attention == "none" and self.context == "initial":
@@ -148,7 +152,9 @@ class Seq2SeqConfig:
         """Of the decoder's h."""
         return self.projection or self.width
 
-    def recurrent(self, input_width: int, width: int, layers: int, *, bidirectional: bool) -> RecurrentStack:
+    def recurrent(
+        self, input_width: int, width: int, layers: int, *, bidirectional: bool
+    ) -> RecurrentStack:
         """The encoder, or the decoder."""
         return RecurrentStack(
             RecurrentStackConfig(
@@ -213,13 +219,19 @@ class Seq2Seq(nn.Module):
         self.attention: Scores | None = None
         if c.attention != "none":
             self.attention = SCORES[c.attention](c.output_width, c.memory_width, c.attention_width)
-        self.reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
+        self.reads_context = (
+            c.attend_from == "previous" if self.attention else c.context != "initial"
+        )
         """Whether the context is an input of the decoder's steps."""
         decoder_input = c.embedding_width + (c.memory_width if self.reads_context else 0)
         decoder = c
-        if c.normalisation == "batch":  # needs all steps at once, and a decoder makes them one by one
+        if (
+            c.normalisation == "batch"
+        ):  # needs all steps at once, and a decoder makes them one by one
             decoder = replace(c, normalisation="none")
-        self.decoder = decoder.recurrent(decoder_input, c.width, c.decoder_layers, bidirectional=False)
+        self.decoder = decoder.recurrent(
+            decoder_input, c.width, c.decoder_layers, bidirectional=False
+        )
         self.readout = Readout(c)
         tied = self.target_embedding.weight if c.tie_output else None
         self.output = FullOutput(c.readout_width, c.vocabulary_size, tied)
@@ -267,9 +279,13 @@ class Seq2Seq(nn.Module):
         mask = tokens != self.config.pad_id
         embedded = self.dropout(self.target_embedding(tokens))
         if self.attention is not None and self.reads_context:
-            decoded, hidden, contexts, weights = self.attend_then_step(embedded, mask, state.hidden, memory)
+            decoded, hidden, contexts, weights = self.attend_then_step(
+                embedded, mask, state.hidden, memory
+            )
         else:
-            decoded, hidden, contexts, weights = self.step_then_attend(embedded, mask, state.hidden, memory)
+            decoded, hidden, contexts, weights = self.step_then_attend(
+                embedded, mask, state.hidden, memory
+            )
         return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden), weights
 
     def attend_then_step(
@@ -279,7 +295,10 @@ class Seq2Seq(nn.Module):
         assert self.attention is not None
         if not embedded.shape[1]:
             rows, source, width = memory.values.shape
-            zeros = [embedded.new_zeros(rows, 0, size) for size in (self.config.output_width, width, source)]
+            zeros = [
+                embedded.new_zeros(rows, 0, size)
+                for size in (self.config.output_width, width, source)
+            ]
             return zeros[0], hidden, zeros[1], zeros[2]
         first = self.decoder.stack[0]
         from_tokens = first.input_product(embedded).unbind(dim=1)
@@ -287,7 +306,9 @@ class Seq2Seq(nn.Module):
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
         outputs, contexts, all_weights = [], [], []
         for t, from_token in enumerate(from_tokens):
-            weights = attention_weights(self.attention.scores(layers[-1][0], memory.keys), memory.mask)
+            weights = attention_weights(
+                self.attention.scores(layers[-1][0], memory.keys), memory.mask
+            )
             context = weighted_mean(weights, memory.values)
             # the part of the first layer's product that the token gives was formed for all steps at once
             from_context = first.input_product(context, start=self.config.embedding_width)
@@ -313,7 +334,9 @@ class Seq2Seq(nn.Module):
         decoded, hidden = self.decoder(inputs, mask, hidden)
         if self.attention is None:
             return decoded, hidden, context, torch.ones_like(decoded[..., :1])
-        weights = attention_weights(self.attention.scores(decoded, memory.keys), memory.mask[:, None])
+        weights = attention_weights(
+            self.attention.scores(decoded, memory.keys), memory.mask[:, None]
+        )
         return decoded, hidden, weighted_mean(weights, memory.values), weights
 
 
@@ -337,7 +360,9 @@ class Bridge(nn.Module):
         self.maps = nn.ModuleList()
         if not self.zeros and not self.identity:
             for input_width, width in zip(inputs, self.widths, strict=True):
-                self.maps.extend(nn.Linear(input_width, width) for _ in range(config.decoder_layers))
+                self.maps.extend(
+                    nn.Linear(input_width, width) for _ in range(config.decoder_layers)
+                )
 
     def summary(self, final_state: CellState) -> Tensor:
         """`[→h_n; ←h_1]` of the encoder's top layer: `(inputs, memory_width)`."""
@@ -350,7 +375,9 @@ class Bridge(nn.Module):
         c = self.config
         if self.zeros:
             shapes = [(len(final_state[0]), c.decoder_layers, width) for width in self.widths]
-            return tuple(part.new_zeros(shape) for part, shape in zip(final_state, shapes, strict=True))
+            return tuple(
+                part.new_zeros(shape) for part, shape in zip(final_state, shapes, strict=True)
+            )
         maps = iter(self.maps)
         lowest, top = max(c.encoder_layers - c.decoder_layers, 0), c.encoder_layers - 1
         states = []
@@ -375,8 +402,14 @@ class Readout(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.reads_context = config.attention != "none" or config.context != "initial"
         if self.kind != "none":
-            inputs = config.output_width + config.embedding_width + config.memory_width * self.reads_context
-            self.linear = nn.Linear(inputs, config.readout_width * (2 if self.kind == "maxout" else 1))
+            inputs = (
+                config.output_width
+                + config.embedding_width
+                + config.memory_width * self.reads_context
+            )
+            self.linear = nn.Linear(
+                inputs, config.readout_width * (2 if self.kind == "maxout" else 1)
+            )
 
     def forward(self, decoded: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
         """`(rows, steps, ...)` each -> `(rows, steps, readout_width)`."""

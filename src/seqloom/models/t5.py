@@ -98,7 +98,9 @@ class T5Config:
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
         elif self.furthest <= self.buckets // 2:
-            problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
+            problems.append(
+                f"model.furthest must be above half of model.buckets, but is {self.furthest}"
+            )
         raise_problems(problems)
 
     @property
@@ -178,7 +180,9 @@ class T5(nn.Module):
         it."""
         mask, positions = padding_and_positions(source != self.config.pad_id)
         x = self.dropout(embed_tokens(self.embedding.weight, source, self.config.pad_id))
-        memory: Tensor = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
+        memory: Tensor = self.dropout(
+            self.encoder.encode(x, mask, self.encoder_bias(positions, positions))
+        )
         return memory
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:
@@ -206,7 +210,9 @@ class T5(nn.Module):
         """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
         each token. The state is that before the first token."""
         call = mask_and_positions(tokens, None, self.config.pad_id)
-        return self.decoder.weights(*self._embed(tokens, None, call), CrossAttentionInputs.of(state))
+        return self.decoder.weights(
+            *self._embed(tokens, None, call), CrossAttentionInputs.of(state)
+        )
 
     def _embed(
         self, tokens: Tensor, past: KeyValueCache | None, call: MaskAndPositions
@@ -215,12 +221,18 @@ class T5(nn.Module):
         pad_id = self.config.pad_id
         key_positions = torch.arange(call.past_length + tokens.shape[1], device=tokens.device)
         if call.ragged is not None:
-            known = tokens if past is None else torch.cat([past.tokens[:, : past.length], tokens], dim=1)
+            known = (
+                tokens
+                if past is None
+                else torch.cat([past.tokens[:, : past.length], tokens], dim=1)
+            )
             key_positions = (known != pad_id).cumsum(1) - 1
         bias = self.decoder_bias(call.positions, key_positions)
         if isinstance(call.mask, Tensor):
             bias = bias.masked_fill(~call.mask, -math.inf)
         elif call.mask == "causal":
-            bias = bias + torch.full(bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device).triu(1)
+            bias = bias + torch.full(
+                bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device
+            ).triu(1)
         x = self.dropout(embed_tokens(self.embedding.weight, tokens, pad_id))
         return x, AttentionInputs(bias, call.past_length)

@@ -102,7 +102,9 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
-        raise_problems(problems + not_divisible("width", self.width, "decoder_heads", self.decoder_heads))
+        raise_problems(
+            problems + not_divisible("width", self.width, "decoder_heads", self.decoder_heads)
+        )
 
     def block(self, *, decoder: bool) -> BlockConfig:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""
@@ -133,8 +135,12 @@ class Transformer(nn.Module):
             self.embedding if c.share_embeddings else nn.Embedding(c.vocabulary_size, c.width)
         )
         learned = c.positions == "learned"
-        self.source_positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
-        self.positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
+        self.source_positions = (
+            LearnedPositions(c.context, c.width, c.position_offset) if learned else None
+        )
+        self.positions = (
+            LearnedPositions(c.context, c.width, c.position_offset) if learned else None
+        )
         block = c.block(decoder=False)
         self.source_norm = make_norm(block) if c.embedding_norm else nn.Identity()
         self.norm = make_norm(block) if c.embedding_norm else nn.Identity()
@@ -201,7 +207,9 @@ class Transformer(nn.Module):
     def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
         """`y_0`, and what each token sees."""
         x = embed_tokens(self.embedding.weight, tokens, self.config.pad_id)
-        x = self._add_positions(x, call.positions, call.past_length + tokens.shape[1], self.positions)
+        x = self._add_positions(
+            x, call.positions, call.past_length + tokens.shape[1], self.positions
+        )
         return self.dropout(self.norm(x)), AttentionInputs(call.mask, call.past_length)
 
     def _add_positions(
@@ -212,6 +220,8 @@ class Transformer(nn.Module):
         if c.scale_embeddings:
             x = x * math.sqrt(c.width)
         if learned is None:
-            return x + sinusoids(positions, c.width, x.dtype, halves=c.positions == "sinusoidal-halves")
+            return x + sinusoids(
+                positions, c.width, x.dtype, halves=c.positions == "sinusoidal-halves"
+            )
         vectors: Tensor = learned(positions, bound)
         return x + vectors

@@ -91,7 +91,9 @@ class ViTConfig:
         problems += not_divisible("image_size", self.image_size, "patch_size", self.patch_size)
         problems += not_divisible("width", self.width, "heads", self.heads)
         if self.norm_epsilon <= 0:
-            problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
+            problems.append(
+                f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}"
+            )
         if self.head == "patches" and self.labels:
             problems.append(
                 "model.head=patches tells colours and has no labels, but model.labels names"
@@ -182,7 +184,13 @@ class ViT(nn.Module):
         """`z_0`."""
         c = self.config
         channels, height, width = images.shape[1:]
-        if channels != c.channels or height % c.patch_size or width % c.patch_size or not height or not width:
+        if (
+            channels != c.channels
+            or height % c.patch_size
+            or width % c.patch_size
+            or not height
+            or not width
+        ):
             raise UsageError(
                 f"an image must have {c.channels} channels and a height and width that"
                 f" model.patch_size={c.patch_size} divides, but has {channels} of {height} x {width};"

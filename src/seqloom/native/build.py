@@ -70,7 +70,15 @@ def compiled(folder: Path, kind: str, compilers: list[list[str]]) -> Path:
         new, library = Path(work) / "recurrent.so", library_of_kind(folder, kind)
         stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
         for compiler in compilers:
-            command = [*compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(new)]
+            command = [
+                *compiler,
+                *FLAGS,
+                *KINDS[kind],
+                stamp,
+                str(folder / "recurrent.cpp"),
+                "-o",
+                str(new),
+            ]
             run = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if run.returncode == 0:
                 new.replace(library)

@@ -37,7 +37,9 @@ def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> Generation
         eos=special_ids.eos,
         pad=special_ids.pad,
         processors=[
-            *registered_processors(decode.processors, tokenizer),  # first, so that what is forbidden stays so
+            *registered_processors(
+                decode.processors, tokenizer
+            ),  # first, so that what is forbidden stays so
             *logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints),
         ],
         stop=stop_strings(spelling, decode.stop) if decode.stop else None,

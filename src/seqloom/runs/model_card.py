@@ -14,7 +14,9 @@ from seqloom.version import VERSION
 CARD = "README.md"
 
 
-def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]) -> None:
+def write_card(
+    folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]
+) -> None:
     """README.md: what the model is, what it was trained on, how good it is, how to use it."""
     rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
     data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
@@ -26,9 +28,12 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     if state.tokens:
         best_step = state.best_step or state.step
         how = f"""trained with seqloom {VERSION} for {state.step:,} steps
-({state.tokens:,} {counted}); its weights are those of step {best_step:,}, the best by validation {run.train.best}"""
+({state.tokens:,} {counted}); its weights are those of step {best_step:,},
+the best by validation {run.train.best}"""
     start = run.model.get("from")
-    begun = f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"
+    begun = (
+        f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"
+    )
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}

@@ -15,7 +15,9 @@ PICTURES = (".png", ".svg", ".html", ".json")
 def write_lines(path: str, texts: Sequence[str]) -> None:
     """Texts to a new file, one a line. Raises UsageError as `new_file` does."""
     place = new_file(path)
-    files.write_atomic(place, "".join(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts))
+    files.write_atomic(
+        place, "".join(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts)
+    )
 
 
 def new_file(path: str, suffixes: tuple[str, ...] = ()) -> Path:

@@ -91,7 +91,9 @@ def logged_report(notices: bool = True) -> Iterator[ReadReport]:
             log_notes(report.notices())
 
 
-def each_pair(paths: Sequence[str], data: DataConfig, notices: bool = True) -> Generator[Record, None, None]:
+def each_pair(
+    paths: Sequence[str], data: DataConfig, notices: bool = True
+) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out
     is logged, unless this is a second pass (`notices`)."""
     with logged_report(notices) as report:
@@ -152,7 +154,9 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     while failure is None:
         some: list[T] = []
         try:
-            for item in islice(remaining, size):  # not list(): an error would lose what came before it
+            for item in islice(
+                remaining, size
+            ):  # not list(): an error would lose what came before it
                 some.append(item)
         except SeqloomError as error:
             failure = error

@@ -150,7 +150,9 @@ def write_model_files(
     if plugins := plugins_used({**config, "decode": to_plain(decode)}):
         config["plugins"] = plugins
     special_ids = (
-        {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+        {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
+        if hub is None
+        else hub.ids()
     )
     if hub is not None:
         config["hub"] = {
@@ -173,7 +175,11 @@ def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
 
 
 def build_model(
-    model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
+    model_type: str,
+    size: str,
+    vocabulary_size: int,
+    fields: files.JsonObject,
+    labels: tuple[str, ...] = (),
 ) -> tuple[nn.Module, ModelConfig]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
     config = model_config(model_type, size, vocabulary_size, fields, labels)
@@ -182,16 +188,24 @@ def build_model(
 
 
 def model_config(
-    model_type: str, size: str, vocabulary_size: int, fields: files.JsonObject, labels: tuple[str, ...] = ()
+    model_type: str,
+    size: str,
+    vocabulary_size: int,
+    fields: files.JsonObject,
+    labels: tuple[str, ...] = (),
 ) -> ModelConfig:
     """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
     family has. Raises UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
     if size not in sizes:
-        raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
+        raise UsageError(
+            f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
+        )
     for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
         if given := sorted(fields.keys() & names):
-            raise UsageError(f"model.{given[0]} comes from the {source} and cannot be set; leave it out")
+            raise UsageError(
+                f"model.{given[0]} comes from the {source} and cannot be set; leave it out"
+            )
     found = {"vocabulary_size": vocabulary_size, "labels": labels}
     known = {field.name for field in dataclasses.fields(config_class)}
     return parse(
@@ -279,7 +293,9 @@ def pretrained_from(place: str | Path) -> Pretrained:
 def _pretrained_folder(place: str | Path) -> Path:
     folder = resolve_folder(place)
     if not (folder / CONFIG).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
+        raise FolderError(
+            f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}"
+        )
     return folder
 
 
@@ -297,7 +313,9 @@ def _decoding(path: Path) -> DecodeConfig:
     generation = files.read_json(path)
     try:
         return parse(
-            DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode."
+            DecodeConfig,
+            {k: v for k, v in generation.items() if not k.endswith("_token_id")},
+            "decode.",
         )
     except UsageError as error:
         raise FolderError(f"{printable(str(path))}: {error}") from None
@@ -347,7 +365,9 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
         found = read_checkpoint(folder)
         content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
         weights = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX)
-        return OpenedModel(content, found.model.to(choose_device(device)), weights, tuple(found.notes))
+        return OpenedModel(
+            content, found.model.to(choose_device(device)), weights, tuple(found.notes)
+        )
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = _read_config(folder)
@@ -355,7 +375,9 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     if task_reads_text(content.get("task")):
         needed.append("vocabulary_size")
     if missing := [key for key in needed if key not in content]:
-        raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
+        raise FolderError(
+            f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not"
+        )
     weights = _weights_of(folder)
     model = _model_of(content, folder, weights)
     return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
@@ -367,7 +389,9 @@ def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Modu
     try:
         model_class = model_family(model_type)[1]
         config, shapes = _config_of(content), shapes_in(weights)
-        for name, said in endless_layers({**content, **vars(config).get("encoder", {})}, len(shapes)).items():
+        for name, said in endless_layers(
+            {**content, **vars(config).get("encoder", {})}, len(shapes)
+        ).items():
             raise UsageError(f"{name} {said}")
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
@@ -379,7 +403,12 @@ def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Modu
         model: nn.Module = model_class(config)
     except UsageError as error:
         raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
-    except (RuntimeError, TypeError, OverflowError, ValueError) as error:  # sizes beyond what torch counts to
+    except (
+        RuntimeError,
+        TypeError,
+        OverflowError,
+        ValueError,
+    ) as error:  # sizes beyond what torch counts to
         reason = printable(str(error).partition("\n")[0])[:200]
         raise FolderError(
             f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})"
@@ -468,5 +497,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda") or (name == "cuda" and not torch.cuda.is_available()):
-        raise UsageError(f"the device must be auto, cpu or cuda (where there is one), but is {name!r}")
+        raise UsageError(
+            f"the device must be auto, cpu or cuda (where there is one), but is {name!r}"
+        )
     return torch.device(name)

@@ -53,7 +53,9 @@ def read_resumed(folder: Path) -> RunConfig:
         str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path
         for path in run_config.data.train
     )
-    return replace(run_config, data=replace(run_config.data, train=train_files))  # the folder may have moved
+    return replace(
+        run_config, data=replace(run_config.data, train=train_files)
+    )  # the folder may have moved
 
 
 AS_TRAINED = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
@@ -77,7 +79,9 @@ def data_config(folder: Path, given: JsonObject) -> DataConfig:
 def merge_data_settings(before: JsonObject, given: JsonObject, names: Iterable[str]) -> DataConfig:
     """Settings that are given, and of these names else those from before. One that is given as its default
     stands."""
-    return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
+    return parse(
+        DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data."
+    )
 
 
 ADJUSTABLE = (
@@ -107,14 +111,18 @@ def fixed_settings(run_config: RunConfig) -> dict[str, object]:
     return fixed
 
 
-def check_unchanged(folder: Path, before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
+def check_unchanged(
+    folder: Path, before: dict[str, object], now: dict[str, object]
+) -> dict[str, object]:
     """The settings of a run. Raises FolderError where a resumed run would have others than before."""
     if "data.tokenizer" in before:  # an old run may have the old name of a kind
         before = before | {"data.tokenizer": tokenizer_kind(before["data.tokenizer"])}
     # a setting that is newer than the run cannot have changed
     changed = [key for key in sorted(before) if before[key] != now.get(key)]
     if changed:
-        was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
+        was = ", ".join(
+            f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5]
+        )
         raise FolderError(
             f"{printable(str(folder / run_folder.RUN))}: a resumed run must keep its settings, but"
             f" {printable(was)}; put them back, or train a new run"

@@ -28,7 +28,9 @@ def open_board(folder: Path, step: int) -> Callable[[Metrics], None]:
         for name, value in record.items():
             if name not in ("step", "tokens") and isinstance(value, int | float):
                 kind = "validation" if name.startswith("validation_") else "training"
-                writer.add_scalar(f"{kind}/{name.removeprefix('validation_')}", value, record["step"])
+                writer.add_scalar(
+                    f"{kind}/{name.removeprefix('validation_')}", value, record["step"]
+                )
         writer.flush()
 
     return write

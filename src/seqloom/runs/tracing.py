@@ -32,5 +32,7 @@ def decode_with_trace(
 
         for text in texts:
             line(f"input: {text}")
-            yield decoded(text, Trace(line, run.tokenizer.pieces, options.strategy, options.processors))
+            yield decoded(
+                text, Trace(line, run.tokenizer.pieces, options.strategy, options.processors)
+            )
             line("")

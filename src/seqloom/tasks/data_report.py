@@ -93,7 +93,11 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def training_table(title: str, training: Mapping[str, object]) -> Table:
-    return title, ("", ""), [(name.replace("_", " "), shown(value)) for name, value in training.items()]
+    return (
+        title,
+        ("", ""),
+        [(name.replace("_", " "), shown(value)) for name, value in training.items()],
+    )
 
 
 def shown(value: object) -> str:
@@ -110,7 +114,9 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
     """Pieces separated by spaces, with ␣ for the spaces inside. Repeated padding is counted, and the middle
     of a long text is left out."""
     words: list[str] = []
-    for piece, repeats in groupby(UNTRAINED if one is None else one.replace(" ", "␣") for one in pieces):
+    for piece, repeats in groupby(
+        UNTRAINED if one is None else one.replace(" ", "␣") for one in pieces
+    ):
         count = len(list(repeats))
         words += [f"{piece}×{count}"] if piece in (UNTRAINED, PADDING) else [piece] * count
     left_out = len(words) - SHOWN_PIECES

@@ -40,7 +40,8 @@ class NoSuchVerb(UsageError, AttributeError):
 
 
 class TrainedModel:
-    """The base of what `seqloom.load` returns. It knows its task, and refuses what that gives no meaning to."""
+    """The base of what `seqloom.load` returns. It knows its task, and refuses what that gives no meaning
+    to."""
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
     """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, stride, trace."""
@@ -65,7 +66,9 @@ class TrainedModel:
         """Raises UsageError where something of a request would change nothing."""
         reads = self.reads[verb]
         refuse_unread_data(self.task, request.data)
-        unread = [f"decode.{name}" for name in request.decode if not {"decode", f"decode.{name}"} & reads]
+        unread = [
+            f"decode.{name}" for name in request.decode if not {"decode", f"decode.{name}"} & reads
+        ]
         if request.data and "data" not in reads:
             unread.append(f"data.{next(iter(request.data))}")
         if request.stride is not None and "stride" not in reads:
@@ -111,7 +114,9 @@ def open_text_model(make: Callable[[LoadedRun], M], folder: str | Path, device: 
 def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
     """The error of a verb that means nothing to a model."""
     place, known = printable(str(folder)), find_task(task)
-    hint = f"; use: seqloom {known.verb} {place}" if known is not None and known.verb != verb else ""
+    hint = (
+        f"; use: seqloom {known.verb} {place}" if known is not None and known.verb != verb else ""
+    )
     return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{hint}")
 
 
@@ -123,7 +128,9 @@ def refuse_unread_data(name: str, given: Mapping[str, object]) -> None:
             continue
         setting = f"data.{field.name}"
         if setting in task.settings - task.reading:
-            raise UsageError(f"{setting} is a setting of training and changes nothing here; leave it out")
+            raise UsageError(
+                f"{setting} is a setting of training and changes nothing here; leave it out"
+            )
         if setting not in task.reading:
             raise UsageError(unread_setting(setting, name))
 

@@ -1,4 +1,5 @@
-"""What a user asks a training for, as one checked configuration: a run file, arguments, settings, defaults."""
+"""What a user asks a training for, as one checked configuration: a run file, arguments, settings,
+defaults."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import Any
 from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
-from seqloom.models import all_families, families_for
+from seqloom.models import all_families, families_for, model_family
 from seqloom.models.config_checks import unused_fields
 from seqloom.plugins import is_known, names, plugins_used
-from seqloom.protocols import Task
+from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
@@ -54,7 +55,10 @@ def resolve(
 
 
 def _take_paths(
-    content: dict[str, Any], data: Sequence[str], validation: Sequence[str], start: str | Path | None
+    content: dict[str, Any],
+    data: Sequence[str],
+    validation: Sequence[str],
+    start: str | Path | None,
 ) -> None:
     """Paths become absolute: a run finds its files from wherever it is resumed."""
     section = content.setdefault("data", {})
@@ -100,7 +104,9 @@ def _checked(content: dict[str, Any]) -> RunConfig:
     refuse_unread(task, run, given)
     best = (*task.best, *names("metric")) if task.text_metrics else task.best
     if run.train.best not in best:
-        raise UsageError(f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}")
+        raise UsageError(
+            f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}"
+        )
     if not pretrained:  # what cannot be is said before the work
         _check_model(run)
     run_folder.choose_device(run.train.device)
@@ -111,7 +117,9 @@ def _check_model(run: RunConfig) -> None:
     """Raises UsageError for fields of the model that cannot be, and for those that change nothing with the
     others."""
     given = model_fields(run.model)
-    config = run_folder.model_config(run.model["name"], run.model["size"], run.data.vocabulary, given)
+    config = run_folder.model_config(
+        run.model["name"], run.model["size"], run.data.vocabulary, given
+    )
     for name, needed in unused_fields(config).items():
         if name in given:
             raise UsageError(f"model.{name} changes nothing here: it needs {needed}; leave it out")
@@ -131,8 +139,18 @@ def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, A
                 raise UsageError(unread_setting(name, task.name))
             if name in unused:
                 raise UsageError(f"{unused[name]}; leave it out")
+    family = str(run.model["name"])
+    if run.train.objective and issubclass(model_family(family)[1], FittedModel):
+        raise UsageError(
+            f"train.objective changes nothing for {family}, which is estimated without gradients;"
+            " leave it out"
+        )
     both = {"batch_rows", "batch_tokens"} <= given["train"].keys()
-    if both and run.train.batch_rows is not None and run.train.batch_tokens != TrainConfig().batch_tokens:
+    if (
+        both
+        and run.train.batch_rows is not None
+        and run.train.batch_tokens != TrainConfig().batch_tokens
+    ):
         raise UsageError(
             "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows; leave one"
             " of them out"
@@ -150,7 +168,9 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
     given, defaults = vars(run.data), vars(DataConfig())
     own = [name for name in FROM_CHECKPOINT if given[name] != defaults[name]]
     if own and f"data.{own[0]}" in task.settings:
-        raise UsageError(f"--from brings its own tokenizer, so data.{own[0]} changes nothing; leave it out")
+        raise UsageError(
+            f"--from brings its own tokenizer, so data.{own[0]} changes nothing; leave it out"
+        )
     if named != found or "size" in run.model:
         raise UsageError(
             f"--from brings its own model ({found}), so --model must be left out, but is"

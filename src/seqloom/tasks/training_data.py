@@ -51,7 +51,9 @@ def batch_plan(train: TrainConfig, special_ids: SpecialIds | None) -> BatchPlan:
 
 def total_steps(config: TrainConfig, data: TrainingData) -> int:
     """How many steps a training has."""
-    return config.max_steps or max(math.ceil(config.epochs * data.batches_an_epoch()), config.min_steps)
+    return config.max_steps or max(
+        math.ceil(config.epochs * data.batches_an_epoch()), config.min_steps
+    )
 
 
 def prepare_data(
@@ -104,7 +106,9 @@ def stored_reading_settings(data: DataConfig) -> dict[str, object]:
     return {name: value for name, value in to_plain(data).items() if name not in left_out}
 
 
-def record_data(folder: Path, fingerprints: Sequence[Mapping[str, object]], **counts: object) -> None:
+def record_data(
+    folder: Path, fingerprints: Sequence[Mapping[str, object]], **counts: object
+) -> None:
     """Writes data.json, unless an earlier start of the run did."""
     if not (folder / run_folder.DATA).exists():
         files.write_json(folder / run_folder.DATA, {"files": fingerprints, **counts})

@@ -21,11 +21,17 @@ ANYWHERE = torch.tensor(
 
 
 def random_state(layer: RecurrentLayer, rows: int) -> CellState:
-    return tuple(draw(*part.shape, seed=5 + at).requires_grad_() for at, part in enumerate(layer.start(rows)))
+    return tuple(
+        draw(*part.shape, seed=5 + at).requires_grad_() for at, part in enumerate(layer.start(rows))
+    )
 
 
 def the_driver_equals_the_plain_loop(
-    layer: RecurrentLayer, input_width: int, mask: Tensor, backward: bool, scale: Tensor | None = None
+    layer: RecurrentLayer,
+    input_width: int,
+    mask: Tensor,
+    backward: bool,
+    scale: Tensor | None = None,
 ) -> None:
     """Outputs, final states and all gradients: the hand-written backward step against autograd."""
     inputs, state = draw(*mask.shape, input_width).requires_grad_(), random_state(layer, len(mask))
@@ -39,7 +45,11 @@ def the_driver_equals_the_plain_loop(
 
 
 def gradients_are_finite_differences(
-    layer: RecurrentLayer, input_width: int, backward: bool, scale: Tensor | None = None, whole: bool = True
+    layer: RecurrentLayer,
+    input_width: int,
+    backward: bool,
+    scale: Tensor | None = None,
+    whole: bool = True,
 ) -> None:
     """`whole`: along every direction, and not only along a random one, which costs less."""
     mask = torch.tensor([[True, True], [False, True]])
@@ -69,6 +79,8 @@ def check_cell(cell: type[Cell]) -> None:
         run_laws(cell.__name__, laws, layer, input_width, backward)
 
 
-def _the_derivative_is_that_of_autograd(layer: RecurrentLayer, input_width: int, backward: bool) -> None:
+def _the_derivative_is_that_of_autograd(
+    layer: RecurrentLayer, input_width: int, backward: bool
+) -> None:
     for mask in (ANYWHERE, torch.ones(2, 3, dtype=torch.bool)):
         the_driver_equals_the_plain_loop(layer, input_width, mask, backward)

@@ -94,7 +94,9 @@ class DecodableLaws:
     def separate_documents(self) -> bool:
         """Whether it is a language model for which <s> within a row begins a document."""
         joined = getattr(getattr(self.model, "config", None), "documents", "separate") == "joined"
-        return bool(self.special_ids.bos) and not joined and not isinstance(self.model, EncoderDecoder)
+        return (
+            bool(self.special_ids.bos) and not joined and not isinstance(self.model, EncoderDecoder)
+        )
 
     def check(self) -> None:
         laws: list[Callable[[], None]] = [
@@ -116,7 +118,10 @@ class DecodableLaws:
                 self.gradients_of_a_padded_batch_are_the_sum_over_rows_alone,
             ]
         if self.separate_documents:
-            laws += [self.packed_documents_are_separate_documents, self.a_document_begins_in_a_carried_state]
+            laws += [
+                self.packed_documents_are_separate_documents,
+                self.a_document_begins_in_a_carried_state,
+            ]
         if self.separate_documents and is_neural:
             laws.append(self.gradients_of_packed_documents_are_the_sum_over_documents)
         with torch.no_grad():
@@ -160,7 +165,9 @@ class DecodableLaws:
             logits, _ = self.model(self.batch([changed]), self.begin(INPUTS[:1]))
             place = first + step - 1
             assert_close(logits[:, :place], whole[:, :place])
-            assert not torch.allclose(logits[:, place], whole[:, place], rtol=1e-3), "a token is not read"
+            assert not torch.allclose(logits[:, place], whole[:, place], rtol=1e-3), (
+                "a token is not read"
+            )
 
     def the_two_halves_are_the_call(self) -> None:
         assert isinstance(self.model, NeuralDecodable)
@@ -210,11 +217,15 @@ class DecodableLaws:
     def _gradients(self, inputs: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
         """Of the summed loss of predicting, at each true step, the token itself."""
         hidden, _ = self.model.read(tokens, self.start(inputs))
-        smoothing = 0.0 if isinstance(self.model.output, AdaptiveOutput) else 0.1  # which it refuses
+        smoothing = (
+            0.0 if isinstance(self.model.output, AdaptiveOutput) else 0.1
+        )  # which it refuses
         real = tokens != self.special_ids.pad
         loss = self.model.output.loss(hidden, tokens.where(real, IGNORE), smoothing)
         assert loss.count == real.sum(), "the count of a loss must be the number of trained tokens"
-        return torch.autograd.grad(loss.total, list(self.model.parameters()), materialize_grads=True)
+        return torch.autograd.grad(
+            loss.total, list(self.model.parameters()), materialize_grads=True
+        )
 
     # The state
 
@@ -243,7 +254,10 @@ class DecodableLaws:
             _, reordered = self.model(self.batch(texts), self.begin(inputs))
             _, selected = self.model(self.batch(texts), self.begin(inputs))
             for rows in ([0, 0, 2, 1, 3], [1, 0, 1, 3], [0, 1, 2, 2], [3, 2, 0], [0, 0, 2], [0, 1]):
-                order, tokens = torch.tensor(rows), torch.tensor([[chance.choice(self.words)] for _ in rows])
+                order, tokens = (
+                    torch.tensor(rows),
+                    torch.tensor([[chance.choice(self.words)] for _ in rows]),
+                )
                 logits, reordered = self.model(tokens, reorder_in_place(reordered, order))
                 expected, selected = self.model(tokens, select_rows(selected, order))
                 assert_close(logits, expected)
@@ -277,7 +291,9 @@ class DecodableLaws:
         logits, state = self.model(packed, None)
         expected = [self.model(document, None)[0][0] for document in documents]
         assert_close(logits[packed != self.special_ids.pad], torch.cat(expected))
-        after, _ = self.model(self.batch(("ad",) * 3), state)  # each row goes on with its last document
+        after, _ = self.model(
+            self.batch(("ad",) * 3), state
+        )  # each row goes on with its last document
         for row, text in enumerate(PACKED):
             whole, _ = self.model(self.batch([f"^{text.split('^')[-1]}ad"]), None)
             assert_close(after[row], whole[0, -2:])
@@ -305,7 +321,9 @@ class DecodableLaws:
         for row, (text, tokens, limit) in enumerate(zip(INPUTS, TOKENS, limits, strict=True)):
             (expected,) = self._decoded([text], [tokens], [limit], width)
             found = together[row]
-            assert [(h.tokens, h.finished) for h in found] == [(h.tokens, h.finished) for h in expected]
+            assert [(h.tokens, h.finished) for h in found] == [
+                (h.tokens, h.finished) for h in expected
+            ]
             scores, alone = (torch.tensor([h.score for h in some]) for some in (found, expected))
             assert_close(scores, alone, 1e-5, 1e-5)
             assert len(found) == width
@@ -331,15 +349,32 @@ def shared_parts(state: State) -> list[Shared[Any]]:
     """The `Shared` parts of a state."""
     if isinstance(state, Shared):
         return [state]
-    return [part for inner in state for part in shared_parts(inner)] if isinstance(state, tuple) else []
+    return (
+        [part for inner in state for part in shared_parts(inner)]
+        if isinstance(state, tuple)
+        else []
+    )
 
 
-def check_decodable(model: nn.Module, vocabulary_size: int, special_ids: SpecialIds = SPECIAL_IDS) -> None:
+def check_decodable(
+    model: nn.Module, vocabulary_size: int, special_ids: SpecialIds = SPECIAL_IDS
+) -> None:
     """Checks a model that predicts the next token, with or without an encoder, in a copy with random weights
     in float64. The vocabulary must have four ids that are no special ones. Raises AssertionError with the
     law that is broken."""
-    special = {special_ids.pad, special_ids.eos, special_ids.unk, special_ids.mask, *special_ids.bos}
-    special |= {*special_ids.prefix, *special_ids.separator, *special_ids.suffix, *special_ids.forbidden}
+    special = {
+        special_ids.pad,
+        special_ids.eos,
+        special_ids.unk,
+        special_ids.mask,
+        *special_ids.bos,
+    }
+    special |= {
+        *special_ids.prefix,
+        *special_ids.separator,
+        *special_ids.suffix,
+        *special_ids.forbidden,
+    }
     words = tuple(id for id in range(vocabulary_size) if id not in special)[:4]
     tested: Any = copy.deepcopy(model).double().eval()
     draw_parameters(tested)

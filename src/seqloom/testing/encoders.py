@@ -35,7 +35,9 @@ class EncoderLaws:
         return rows.where(rows >= 0, pad), rows >= 0
 
     def alone(self, row: int) -> Tensor:
-        return self.encode(torch.tensor([ROWS[row]]), torch.ones(1, len(ROWS[row]), dtype=torch.bool))[0]
+        return self.encode(
+            torch.tensor([ROWS[row]]), torch.ones(1, len(ROWS[row]), dtype=torch.bool)
+        )[0]
 
     def batched_and_padded_is_alone(self) -> None:
         for layout in self.layouts:

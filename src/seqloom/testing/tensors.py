@@ -43,7 +43,9 @@ def gradients(
     results: Sequence[Tensor], leaves: Sequence[Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """Of a weighted sum of all results (of the first, the outputs, where `mask` is true)."""
-    weights = [draw(*result.shape, seed=20 + at).to(result.dtype) for at, result in enumerate(results)]
+    weights = [
+        draw(*result.shape, seed=20 + at).to(result.dtype) for at, result in enumerate(results)
+    ]
     if mask is not None:
         weights[0] = weights[0] * mask[..., None]
     products = [(result * weight).sum() for result, weight in zip(results, weights, strict=True)]

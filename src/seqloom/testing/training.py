@@ -36,12 +36,17 @@ def check_objective(objective: Objective, model: nn.Module, batch: Any) -> None:
         assert isinstance(loss, Loss), "an objective must return a Loss"
         assert loss.total.shape == (), "the total must be one number"
         assert not loss.count.is_floating_point(), "the count must be an integer"
-        return loss, torch.autograd.grad(loss.total, learned, materialize_grads=True, allow_unused=True)
+        return loss, torch.autograd.grad(
+            loss.total, learned, materialize_grads=True, allow_unused=True
+        )
 
     def the_loss_of_a_batch_is_the_sum_over_its_rows() -> None:
         whole, gradient = measured(batch)
         assert bool(whole.total.isfinite()), "the total must be finite"
-        rows = [measured(type(batch)(*(part[at : at + 1] for part in batch))) for at in range(len(batch[0]))]
+        rows = [
+            measured(type(batch)(*(part[at : at + 1] for part in batch)))
+            for at in range(len(batch[0]))
+        ]
         precision = 1e-9 if whole.total.dtype == torch.float64 else 1e-4
         assert int(whole.count) == sum(int(loss.count) for loss, _ in rows)
         assert_close(sum(loss.total for loss, _ in rows), whole.total, precision, precision)
@@ -75,7 +80,9 @@ def check_task(
     with TemporaryDirectory() as place:
         whole, stopped = Path(place, "whole"), Path(place, "stopped")
 
-        def trained(folder: Path, progress: Callable[[Progress], None] = lambda _: None) -> TrainResult:
+        def trained(
+            folder: Path, progress: Callable[[Progress], None] = lambda _: None
+        ) -> TrainResult:
             return train(
                 task.name,
                 data,

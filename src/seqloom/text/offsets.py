@@ -55,6 +55,8 @@ def covering(offsets: Sequence[Span], begin: int, end: int) -> tuple[int, int] |
     """The first and the last token that overlap `text[begin:end]`; None where none does. Offsets are those of
     `offsets_of`."""
     overlapping = [
-        token for token, (first, last) in enumerate(offsets) if first < end and last > begin and first < last
+        token
+        for token, (first, last) in enumerate(offsets)
+        if first < end and last > begin and first < last
     ]
     return (overlapping[0], overlapping[-1]) if overlapping else None

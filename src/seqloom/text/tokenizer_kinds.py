@@ -84,7 +84,9 @@ def _without_tags(words: PreTokenizer) -> PreTokenizer:
 
 def _metaspace() -> PreTokenizer:
     """Words with the space before them."""
-    return _without_tags(pre_tokenizers.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True))
+    return _without_tags(
+        pre_tokenizers.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True)
+    )
 
 
 def _whitespace() -> PreTokenizer:
@@ -135,7 +137,9 @@ def _word_level(learned: Learned) -> models.Model:
 
 def _wordpiece(learned: Learned) -> models.Model:
     unk = SPECIAL_TOKENS[UNK]
-    return models.WordPiece(learned.vocabulary, unk_token=unk, continuing_subword_prefix=CONTINUATION)
+    return models.WordPiece(
+        learned.vocabulary, unk_token=unk, continuing_subword_prefix=CONTINUATION
+    )
 
 
 def _unigram(learned: Learned) -> models.Model:
@@ -208,7 +212,9 @@ KINDS: dict[str, TokenizerKind] = {
         model=_unigram,
         normalizers=single_spaces,
         pre_tokenizer=_metaspace,
-        decoder=lambda: decoders.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True),
+        decoder=lambda: decoders.Metaspace(
+            replacement=METASPACE, prepend_scheme="always", split=True
+        ),
         token_bytes=lambda piece: piece.replace(METASPACE, " ").encode(),
         stable_length=_before_last_space,
     ),

@@ -71,7 +71,9 @@ class TextTokenizer:
         """
         prepare_for_fork()
         with panics_are_errors("encode"):
-            encodings = self._tokenizer.encode_batch_fast(checked_batch(texts), add_special_tokens=False)
+            encodings = self._tokenizer.encode_batch_fast(
+                checked_batch(texts), add_special_tokens=False
+            )
             return [encoding.ids for encoding in encodings]
 
     def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
@@ -116,7 +118,11 @@ class TextTokenizer:
         spelled = [self.token_bytes[i] for i in ids]
         if self.text_separator:
             spelled = [piece for piece in spelled if piece]
-        return self.text_separator.join(spelled).removeprefix(self.space_prefix).decode("utf-8", "replace")
+        return (
+            self.text_separator.join(spelled)
+            .removeprefix(self.space_prefix)
+            .decode("utf-8", "replace")
+        )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each token in readable form: spaces are kept, special ids have their names.
@@ -124,7 +130,10 @@ class TextTokenizer:
         A byte that is no whole character in its piece is shown in hexadecimal, such as `⟨e2⟩`.
         """
         check_ids(ids, self.vocabulary_size)
-        return [SPECIAL_TOKENS[i] if i < len(SPECIAL_TOKENS) else readable(self.token_bytes[i]) for i in ids]
+        return [
+            SPECIAL_TOKENS[i] if i < len(SPECIAL_TOKENS) else readable(self.token_bytes[i])
+            for i in ids
+        ]
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`."""
@@ -174,7 +183,14 @@ class TextTokenizer:
             _check_learned(kind, learned)
             with panics_are_errors("load"):
                 return cls(kind, learned, normalisation)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SeqloomError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            SeqloomError,
+        ) as error:
             raise FolderError(
                 f"tokenizer.json must be as seqloom wrote it, but {shown(error, 200)}; restore the file, or"
                 " train again"
@@ -182,7 +198,10 @@ class TextTokenizer:
 
 
 def train_tokenizer(
-    texts: Iterable[str], kind: str = "bpe", vocabulary: int = 8000, normalisation: Normalisation = "none"
+    texts: Iterable[str],
+    kind: str = "bpe",
+    vocabulary: int = 8000,
+    normalisation: Normalisation = "none",
 ) -> TextTokenizer:
     """Learns a tokenizer of at most `vocabulary` ids, the 16 special ones included.
 
@@ -266,7 +285,9 @@ def _check_learned(kind: str, learned: Learned) -> None:
     entries = by_id(vocabulary)
     pieces = entries[len(SPECIALS) :]
     if tuple(entries[: len(SPECIALS)]) != SPECIAL_TOKENS:
-        raise ValueError(f"its ids 0 to {len(SPECIALS) - 1} are not {' '.join(SPECIAL_TOKENS[:5])} ...")
+        raise ValueError(
+            f"its ids 0 to {len(SPECIALS) - 1} are not {' '.join(SPECIAL_TOKENS[:5])} ..."
+        )
     if kind == "characters" and any(len(piece) != 1 for piece in pieces):
         raise ValueError("one of its pieces is not one character")
     if kind == "bytes" and pieces != byte_symbols():

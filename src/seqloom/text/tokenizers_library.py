@@ -14,7 +14,9 @@ def checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """The texts, each of which must be a string that has an encoding in UTF-8."""
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"text {number} (counted from 0) must be a string, but is {type(text).__name__}")
+            raise UsageError(
+                f"text {number} (counted from 0) must be a string, but is {type(text).__name__}"
+            )
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -35,7 +35,9 @@ MAX_SENTENCE = 4000
 """Characters that sentencepiece is given at once: it leaves out sentences above its limit in bytes."""
 
 
-def learn(kind: str, texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
+def learn(
+    kind: str, texts: Iterable[str], vocabulary: int, normalisation: Normalisation
+) -> Learned:
     """At most `vocabulary` entries. Raises UsageError where there must be more, DataError where the texts are
     empty."""
     return LEARN[kind](_not_all_empty(texts), vocabulary, normalisation)
@@ -62,7 +64,10 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
     for text in texts if normalizer is None else map(normalizer.normalize_str, texts):
         seen.update(text)
     require_vocabulary(
-        "characters", vocabulary, len(SPECIALS) + len(seen), f", as the text has {len(seen)} characters"
+        "characters",
+        vocabulary,
+        len(SPECIALS) + len(seen),
+        f", as the text has {len(seen)} characters",
     )
     return _with_specials(sorted(seen))
 
@@ -75,7 +80,9 @@ def _words(
         vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     pre_tokenizer = KINDS[kind].pre_tokenizer()
-    return _with_words(_train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation))
+    return _with_words(
+        _train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation)
+    )
 
 
 def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
@@ -94,7 +101,9 @@ def _bpe(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) ->
         initial_alphabet=byte_symbols(),
         show_progress=False,
     )
-    return _train(Tokenizer(models.BPE()), trainer, KINDS["bpe"].pre_tokenizer(), texts, normalisation)
+    return _train(
+        Tokenizer(models.BPE()), trainer, KINDS["bpe"].pre_tokenizer(), texts, normalisation
+    )
 
 
 def _wordpiece(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
@@ -104,14 +113,21 @@ def _wordpiece(texts: Iterable[str], vocabulary: int, normalisation: Normalisati
     trainings differ. Here WORD_START begins every word, and the pairs are those of bpe.
     """
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary + 1, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+        vocab_size=vocabulary + 1,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS),
+        show_progress=False,
     )
     words = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always", split=True)
     pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), words])
-    learned = by_id(_train(Tokenizer(models.BPE()), trainer, pre_tokenizer, texts, normalisation).vocabulary)
+    learned = by_id(
+        _train(Tokenizer(models.BPE()), trainer, pre_tokenizer, texts, normalisation).vocabulary
+    )
     pieces = [piece for piece in learned[len(SPECIALS) :] if piece != WORD_START]
     characters = sorted(piece for piece in pieces if len(piece) == 1)
-    both_forms = [form for character in characters for form in (character, CONTINUATION + character)]
+    both_forms = [
+        form for character in characters for form in (character, CONTINUATION + character)
+    ]
     require_vocabulary(
         "wordpiece",
         vocabulary,
@@ -138,7 +154,10 @@ def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation
     normalizer, written = normalizer_of(normalisation), io.BytesIO()
     normal = texts if normalizer is None else map(normalizer.normalize_str, texts)
     sentences = sorted(sentence for text in normal for sentence in _sentences(text))
-    roles, names = ("pad", "bos", "eos", "unk"), [f"{secrets.token_hex(16)}{i}" for i in range(len(SPECIALS))]
+    roles, names = (
+        ("pad", "bos", "eos", "unk"),
+        [f"{secrets.token_hex(16)}{i}" for i in range(len(SPECIALS))],
+    )
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),

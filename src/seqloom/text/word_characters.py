@@ -27,7 +27,10 @@ def alphabet_of(words: Iterable[str], min_count: int = 2) -> tuple[str, ...]:
 def character_ids(words: Sequence[str], alphabet: tuple[str, ...]) -> list[list[int]]:
     """The ids of the first MAX_CHARACTERS characters of each word."""
     ids = _ids(alphabet)
-    return [[ids.get(character, UNKNOWN_CHARACTER) for character in word[:MAX_CHARACTERS]] for word in words]
+    return [
+        [ids.get(character, UNKNOWN_CHARACTER) for character in word[:MAX_CHARACTERS]]
+        for word in words
+    ]
 
 
 @lru_cache(maxsize=8)

@@ -109,7 +109,9 @@ def save_checkpoint(
             files.write_manifest(temporary)
             files.flush_folder(temporary)
             if path.exists():
-                shutil.rmtree(path)  # of the same step: left by a run that was resumed from an older one
+                shutil.rmtree(
+                    path
+                )  # of the same step: left by a run that was resumed from an older one
             os.rename(temporary, path)
             files.flush_folder(folder)
         finally:
@@ -160,7 +162,9 @@ def finite_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name. Raises FolderError where a value is not finite."""
     tensors = read_tensors(path)
     if broken := _not_finite(tensors):
-        raise FolderError(f"{printable(str(path))}: weights must be finite, but those of {broken} are not")
+        raise FolderError(
+            f"{printable(str(path))}: weights must be finite, but those of {broken} are not"
+        )
     return tensors
 
 

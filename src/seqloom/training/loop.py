@@ -152,7 +152,9 @@ class Trainer:
         rate = throughput.rate(state.tokens)
         self.progress(Progress(state.step, state.total_steps, mean, rate))
         if not math.isfinite(mean):
-            raise TrainingError(f"step {state.step}: the loss must be finite, but is {mean}; {RETRY}")
+            raise TrainingError(
+                f"step {state.step}: the loss must be finite, but is {mean}; {RETRY}"
+            )
         at_end = state.step >= state.total_steps
         if state.step % self.config.log_every == 0 or at_end:
             self.log(
@@ -245,7 +247,9 @@ class Trainer:
 
 def step_seed(seed: int, *context: int) -> int:
     """A seed for torch's generator that is a function of (seed, step, micro-batch, rank)."""
-    return int(np.random.SeedSequence([seed, *context]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(
+        np.random.SeedSequence([seed, *context]).generate_state(1, np.uint64)[0] >> np.uint64(1)
+    )
 
 
 def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:

@@ -67,7 +67,9 @@ class LanguageModelling:
         else:
             state = None if bool(batch.begins.all()) else states.get(batch.streams)
             hidden, state = language_model.read(batch.inputs, state)
-            if int(batch.streams.min()) >= 0:  # a worker without rows reads a dummy row of no stream
+            if (
+                int(batch.streams.min()) >= 0
+            ):  # a worker without rows reads a dummy row of no stream
                 states.set(batch.streams, state)
         return language_model.output.loss(hidden, batch.targets, self.smoothing)
 
@@ -99,7 +101,11 @@ class ImageClassification:
     def __call__(self, model: nn.Module, batch: ImageBatch) -> Loss:
         logits = model(batch.images)
         total = F.cross_entropy(
-            logits.float(), batch.labels, ignore_index=IGNORE, reduction="sum", label_smoothing=self.smoothing
+            logits.float(),
+            batch.labels,
+            ignore_index=IGNORE,
+            reduction="sum",
+            label_smoothing=self.smoothing,
         )
         return Loss(total, (batch.labels != IGNORE).sum())
 

@@ -72,7 +72,9 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         {"params": parameters, "weight_decay": weight_decay, "scale": scale}
         for (weight_decay, scale), parameters in groups.items()
     ]
-    return torch.optim.AdamW(listed, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8, fused=True)
+    return torch.optim.AdamW(
+        listed, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8, fused=True
+    )
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
@@ -139,7 +141,10 @@ INPUT_MODULES = {
 def _layer_depth(name: str) -> int | None:
     """Of a parameter: 0 before the layers, n for the n-th layer, None after them."""
     modules = set(name.split("."))
-    if modules & {"letters", "encoder_bias"}:  # letters read words; the bias belongs to the first layer
+    if modules & {
+        "letters",
+        "encoder_bias",
+    }:  # letters read words; the bias belongs to the first layer
         return 0
     layer = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
     if layer:
@@ -149,7 +154,9 @@ def _layer_depth(name: str) -> int | None:
 
 def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """(decayed, not decayed): every parameter in exactly one of them, in the order of the model."""
-    embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
+    embeddings = {
+        id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
+    }
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.dim() >= 2 and id(p) not in embeddings]
     undecayed = [p for p in parameters if p.dim() < 2 or id(p) in embeddings]

@@ -63,7 +63,10 @@ def _run_without_model(
             f"--set can change data.* and train.* here, but not {', '.join(sorted(other))}.*: no model is"
             " made"
         )
-    data_settings = content.get("data", {}) | {"train": tuple(data), "validation": tuple(validation)}
+    data_settings = content.get("data", {}) | {
+        "train": tuple(data),
+        "validation": tuple(validation),
+    }
     return RunConfig(
         task=task,
         output_dir="",

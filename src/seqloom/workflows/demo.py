@@ -76,7 +76,11 @@ def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> D
         output_dir=run,
         model="seq2seq:tiny",
         validation=[str(paths["validation"])],
-        settings=[*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"],
+        settings=[
+            *SETTINGS,
+            f"train.max_steps={steps}",
+            f"train.evaluate_every={max(steps // 4, 1)}",
+        ],
         progress=progress,
     )
     seconds = time.perf_counter() - started
@@ -112,7 +116,9 @@ def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
     """Some pairs, each of a different locale, with the written forms in turn."""
     chosen: dict[str, DatePair] = {}
     for form in cycle(sorted({pair.form for pair in pairs})):
-        example = next((pair for pair in pairs if pair.form == form and pair.locale not in chosen), None)
+        example = next(
+            (pair for pair in pairs if pair.form == form and pair.locale not in chosen), None
+        )
         if example is None or len(chosen) == count:
             return list(chosen.values())
         chosen[example.locale] = example

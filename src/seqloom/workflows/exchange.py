@@ -111,7 +111,11 @@ def _copy_preprocessor(source: Path, folder: Path) -> None:
 
 
 def _sizes(model: nn.Module, model_type: str, task: str) -> dict[str, object]:
-    return {"model": model_type, "task": task, "parameters": sum(one.numel() for one in model.parameters())}
+    return {
+        "model": model_type,
+        "task": task,
+        "parameters": sum(one.numel() for one in model.parameters()),
+    }
 
 
 @final
@@ -225,7 +229,9 @@ def _write_row_template(
     content, changes = tokenizer.to_json(), {}
     encoder_size = model.config.encoder["vocabulary_size"]
     if not tokenizer.pretrained:
-        template = row_template(tokenizer.special_ids, model.model_type, True, tokenizer.vocabulary_size)
+        template = row_template(
+            tokenizer.special_ids, model.model_type, True, tokenizer.vocabulary_size
+        )
         segments = model.config.encoder.get("segments", 1) > 1
         names = dict(enumerate(SPECIAL_TOKENS))
         content = with_template(content, SpecialTokenTemplate(*template), names, segments=segments)
@@ -240,7 +246,9 @@ def _write_row_template(
     if model.config.kind == "tagging" and space_begins_words(tokenizer) and not came_with_head:
         content = with_prefix_space(content)
         changes["add_prefix_space"] = True
-    files.write_json(out / TOKENIZER_CONFIG, files.read_json_object(out / TOKENIZER_CONFIG) | changes)
+    files.write_json(
+        out / TOKENIZER_CONFIG, files.read_json_object(out / TOKENIZER_CONFIG) | changes
+    )
     files.write_atomic(out / run_folder.TOKENIZER, content.encode())
 
 
@@ -254,12 +262,18 @@ def _special_id_keys(run: run_folder.LoadedRun) -> dict[str, object]:
         "pad_token_id": special_ids.pad if special_ids.pad >= 0 else None,
     }
     if run.model_type in ENCODER_DECODERS:
-        keys |= {"is_encoder_decoder": True, "decoder_start_token_id": bos, "forced_bos_token_id": forced}
+        keys |= {
+            "is_encoder_decoder": True,
+            "decoder_start_token_id": bos,
+            "forced_bos_token_id": forced,
+        }
     return keys
 
 
 def _card(source: _Source, target: Target) -> str:
-    command = "predict FOLDER -" if source.task != "text-generation" else 'generate FOLDER --prompt "..."'
+    command = (
+        "predict FOLDER -" if source.task != "text-generation" else 'generate FOLDER --prompt "..."'
+    )
     return f"""---
 library_name: transformers
 pipeline_tag: {source.task}

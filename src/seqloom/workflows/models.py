@@ -13,7 +13,8 @@ from seqloom.models import about_sizes, all_families, encoder_families, model_fa
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 
 FamilySummary = TypedDict(
-    "FamilySummary", {"name": str, "sizes": list[str], "about": dict[str, str], "summary": str, "class": str}
+    "FamilySummary",
+    {"name": str, "sizes": list[str], "about": dict[str, str], "summary": str, "class": str},
 )
 
 

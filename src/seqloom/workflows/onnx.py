@@ -56,7 +56,8 @@ import numpy as np
 import onnxruntime
 
 model = onnxruntime.InferenceSession("model.onnx")
-images = np.zeros((1, *model.get_inputs()[0].shape[1:]), np.float32)  # resized and normalised as preprocessor_config.json says
+images = np.zeros((1, *model.get_inputs()[0].shape[1:]), np.float32)
+# resized and normalised as preprocessor_config.json says
 (logits,) = model.run(None, {"images": images})
 print(logits.argmax(axis=1))
 """
@@ -128,7 +129,9 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         )
     with files.writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        temporary = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        )
     try:
         graphs, difference = _write_graphs(model.float(), temporary)
         about = {
@@ -176,9 +179,9 @@ def example(graphs: ModelGraphs, *, texts: bool) -> str:
 
 
 STATE = (
-    "\nThe state starts as the encoder's outputs of the same names, where there are such, else as zeros with no"
-    " past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded on the left with"
-    " `special_ids.pad`, which changes nothing.\n"
+    "\nThe state starts as the encoder's outputs of the same names, where there are such, else as zeros"
+    " with no past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded on the left"
+    " with `special_ids.pad`, which changes nothing.\n"
 )
 
 

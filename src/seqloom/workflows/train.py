@@ -111,6 +111,8 @@ def train(
     `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainArguments`. Raises
     UsageError, DataError, FolderError and TrainingError, each with one line for the user.
     """
+    if unknown := options.keys() - TrainArguments.__annotations__.keys():
+        raise TypeError(f"train() got an unexpected keyword argument '{min(unknown)}'")
     arguments: TrainArguments = {
         "output_dir": None,
         "model": None,
@@ -155,7 +157,9 @@ def train(
 
 def check_new_folder(folder: Path) -> None:
     resume = f"seqloom train --resume {printable(str(folder))}"
-    files.new_folder(folder, "a new run", f"name another --output-dir, or go on with that run: {resume}")
+    files.new_folder(
+        folder, "a new run", f"name another --output-dir, or go on with that run: {resume}"
+    )
 
 
 def remove_run_files(folder: Path) -> None:
@@ -192,7 +196,9 @@ def _train(
     training = start_training(run_config, folder, world, data)
     log_start(training)
     with stop_signals() as interrupted:
-        training.trainer(progress if world.first else lambda _: None, interrupted).run(training.state)
+        training.trainer(progress if world.first else lambda _: None, interrupted).run(
+            training.state
+        )
     return finish(run_config, folder, world, training.state)
 
 
@@ -210,7 +216,9 @@ class Training:
     optimizer: torch.optim.Optimizer
     state: TrainerState
 
-    def trainer(self, progress: Callable[[Progress], None], interrupted: Callable[[], int]) -> Trainer:
+    def trainer(
+        self, progress: Callable[[Progress], None], interrupted: Callable[[], int]
+    ) -> Trainer:
         config = self.run_config.train
         return Trainer(
             model=self.model,
@@ -257,7 +265,9 @@ class Training:
         return write
 
 
-def start_training(run_config: RunConfig, folder: Path, world: World, data: TrainingData) -> Training:
+def start_training(
+    run_config: RunConfig, folder: Path, world: World, data: TrainingData
+) -> Training:
     """A new model on its device, or the model, the optimizer and the state of the newest checkpoint."""
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
@@ -266,7 +276,13 @@ def start_training(run_config: RunConfig, folder: Path, world: World, data: Trai
     with world.together():
         if fresh and world.first:
             run_folder.write_model_files(
-                folder, run_config.task, model_type, model_config, data.tokenizer, run_config.decode, origin
+                folder,
+                run_config.task,
+                model_type,
+                model_config,
+                data.tokenizer,
+                run_config.decode,
+                origin,
             )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model.to(run_folder.choose_device(config.device), dtype)
@@ -307,7 +323,11 @@ def describe_model(run_config: RunConfig) -> str:
     """The model of a run, in words."""
     start = run_config.model.get("from")
     name = str(run_config.model["name"])
-    return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
+    return (
+        f"{name}:{run_config.model['size']}"
+        if start is None
+        else f"{name} from {printable(str(start))}"
+    )
 
 
 def fit_model(run_config: RunConfig, folder: Path, data: TrainingData) -> None:
@@ -356,7 +376,9 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
         write_card(folder, run_config, state, metrics)
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
-    return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics, world.first)
+    return TrainResult(
+        folder, state.step, state.best_step, str(state.stopped), metrics, world.first
+    )
 
 
 def finished_result(folder: Path, world: World) -> TrainResult | None:
@@ -369,7 +391,9 @@ def finished_result(folder: Path, world: World) -> TrainResult | None:
         f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a"
         " longer one, train a new run"
     )
-    return TrainResult(folder, step, best, "finished", metrics_log.validation(folder, best), world.first)
+    return TrainResult(
+        folder, step, best, "finished", metrics_log.validation(folder, best), world.first
+    )
 
 
 def restore_checkpoint(
@@ -399,7 +423,10 @@ def restore_checkpoint(
         stream_states.load(first_state(model, device), read_stream_states(newest))
     state = read_state(newest)
     logger.info(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
-    changes = ((f"{state.threads} threads", f"{threads} threads"), (state.kernels or kernels, kernels))
+    changes = (
+        (f"{state.threads} threads", f"{threads} threads"),
+        (state.kernels or kernels, kernels),
+    )
     for before, now in changes:
         if before != now:
             logger.info(

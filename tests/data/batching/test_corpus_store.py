@@ -33,13 +33,22 @@ def chunks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     monkeypatch.setattr(seqloom.data.batching.corpus_store, "CHUNK", request.param)
 
 
-def build(folder: Path, pieces: list[DocumentPiece] = PIECES, tokenizer: Codes | None = None) -> CorpusStore:
+def build(
+    folder: Path, pieces: list[DocumentPiece] = PIECES, tokenizer: Codes | None = None
+) -> CorpusStore:
     return build_corpus(lambda: pieces, tokenizer or Codes(), {"text": "1"}, folder)
 
 
 def test_it_is_the_documents_in_a_row(tmp_path: Path) -> None:
     store = build(tmp_path)
-    assert store.tokens.tolist() == [*map(ord, "ab c d\n"), 2, *map(ord, "é 💡\x03"), 2, ord("x"), 2]
+    assert store.tokens.tolist() == [
+        *map(ord, "ab c d\n"),
+        2,
+        *map(ord, "é 💡\x03"),
+        2,
+        ord("x"),
+        2,
+    ]
     assert isinstance(store.tokens, np.memmap)
     assert store.offsets.tolist() == [0, 8, 13, 15]
     assert [store.document(number).tolist() for number in range(len(store))] == [
@@ -71,13 +80,19 @@ def test_where_nothing_ends_a_text_documents_follow_each_other(tmp_path: Path) -
 
 def test_totals(tmp_path: Path) -> None:
     heard: list[int] = []
-    store = build_corpus(lambda: PIECES, Codes(), {}, tmp_path, lambda totals: heard.append(totals.ids))
-    assert store.totals == Totals(documents=3, ids=15, unknown=1, bytes=7 + 8 + 1, characters=12, words=6)
+    store = build_corpus(
+        lambda: PIECES, Codes(), {}, tmp_path, lambda totals: heard.append(totals.ids)
+    )
+    assert store.totals == Totals(
+        documents=3, ids=15, unknown=1, bytes=7 + 8 + 1, characters=12, words=6
+    )
     assert heard[-1] == 15
     assert heard == sorted(heard)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     texts=st.lists(
         st.lists(st.text(st.sampled_from("ab \né"), max_size=9), min_size=1, max_size=3),
@@ -87,7 +102,9 @@ def test_totals(tmp_path: Path) -> None:
 )
 def test_pieces_and_chunks_change_nothing(texts: list[list[str]], tmp_path: Path) -> None:
     pieces = [
-        DocumentPiece(text, "a", 1, at == len(parts) - 1) for parts in texts for at, text in enumerate(parts)
+        DocumentPiece(text, "a", 1, at == len(parts) - 1)
+        for parts in texts
+        for at, text in enumerate(parts)
     ]
     store = build_corpus(lambda: pieces, Codes(300), {"texts": texts}, tmp_path)
     assert store.tokens.dtype == np.uint16
@@ -112,7 +129,10 @@ ARRAYS = ("tokens.bin.uint32", "offsets.npy", "lines.npy", "meta.json")
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [*((name, damage) for name in ARRAYS for damage in ("cut", "missing")), ("files.jsonl", "missing")],
+    [
+        *((name, damage) for name in ARRAYS for damage in ("cut", "missing")),
+        ("files.jsonl", "missing"),
+    ],
 )
 def test_a_damaged_store_is_made_anew(tmp_path: Path, name: str, damage: str) -> None:
     build(tmp_path)
@@ -153,5 +173,7 @@ def test_reading_goes_only_a_chunk_ahead(monkeypatch: pytest.MonkeyPatch, tmp_pa
             read += 1
             yield DocumentPiece("x", "a", number + 1, True)
 
-    build_corpus(pieces, Codes(), {}, tmp_path, lambda totals: ahead.append(read - totals.documents))
+    build_corpus(
+        pieces, Codes(), {}, tmp_path, lambda totals: ahead.append(read - totals.documents)
+    )
     assert max(ahead) <= 2

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from seqloom.data.batching.corpus_windows import CorpusPlan, StreamPlan, TextBatch, WindowPlan, load_windows
+from seqloom.data.batching.corpus_windows import (
+    CorpusPlan,
+    StreamPlan,
+    TextBatch,
+    WindowPlan,
+    load_windows,
+)
 from seqloom.data.batching.pair_batches import shard
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
@@ -63,7 +69,10 @@ def check_rows(corpus: Text, plan: CorpusPlan, rows: NDArray[np.int64], batch: T
     inputs = shifted(corpus)
     for row, places in enumerate(positions(corpus, plan, rows)):
         padding = batch.inputs.shape[1] - len(places)
-        assert batch.targets[row].tolist() == [int(corpus.tokens[at]) for at in places] + [IGNORE] * padding
+        assert (
+            batch.targets[row].tolist()
+            == [int(corpus.tokens[at]) for at in places] + [IGNORE] * padding
+        )
         assert batch.inputs[row].tolist() == [inputs[at] for at in places] + [0] * padding
     assert batch.inputs.dtype == batch.targets.dtype == batch.streams.dtype == torch.int64
 
@@ -128,7 +137,9 @@ def test_no_two_rows_have_one_number(corpus: Text, plan: CorpusPlan) -> None:
     rows=st.integers(1, 5),
     epoch=st.integers(0, 2),
 )
-def test_a_lane_goes_on_where_it_was(corpus: Text, seed: int, window: int, rows: int, epoch: int) -> None:
+def test_a_lane_goes_on_where_it_was(
+    corpus: Text, seed: int, window: int, rows: int, epoch: int
+) -> None:
     plan, size = StreamPlan(seed=seed, window=window, rows=rows), len(corpus.tokens)
     streams: list[list[int]] = [[] for _ in range(rows)]
     for number, batch in enumerate(plan.epoch(corpus, epoch)):
@@ -157,7 +168,10 @@ def test_windows_stand_alone() -> None:
 
 
 @given(
-    corpus=TEXTS, plan=PLANS, begin=st.sampled_from([(), (1,), (2,), (7, 8)]), end=st.sampled_from([2, None])
+    corpus=TEXTS,
+    plan=PLANS,
+    begin=st.sampled_from([(), (1,), (2,), (7, 8)]),
+    end=st.sampled_from([2, None]),
 )
 def test_each_target_is_read_after_what_its_marks_say(
     corpus: Text, plan: CorpusPlan, begin: tuple[int, ...], end: int | None
@@ -173,8 +187,12 @@ def test_each_target_is_read_after_what_its_marks_say(
                 starts = tokens[place - 1] == end if end is not None else place == 0
                 known = begin or not starts or end is not None
                 assert int(batch.targets[row, at]) == (tokens[place] if known else IGNORE)
-                assert int(batch.inputs[row, at]) == (begin[-1] if starts and begin else tokens[place - 1])
-            assert batch.inputs[row, len(places) :].tolist() == [-1] * (batch.inputs.shape[1] - len(places))
+                assert int(batch.inputs[row, at]) == (
+                    begin[-1] if starts and begin else tokens[place - 1]
+                )
+            assert batch.inputs[row, len(places) :].tolist() == [-1] * (
+                batch.inputs.shape[1] - len(places)
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)

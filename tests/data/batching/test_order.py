@@ -30,7 +30,9 @@ def test_a_slice_is_a_slice(count: int, seed: int, epoch: int, data: st.DataObje
     stop = data.draw(st.integers(start, min(start + 50, count)))
     rows = order(seed, epoch, start, stop, count)
     assert rows.dtype == np.int64
-    assert rows.tolist() == [int(order(seed, epoch, at, at + 1, count)[0]) for at in range(start, stop)]
+    assert rows.tolist() == [
+        int(order(seed, epoch, at, at + 1, count)[0]) for at in range(start, stop)
+    ]
     assert len(set(rows.tolist())) == stop - start
     assert all(0 <= row < count for row in rows)
 
@@ -43,7 +45,9 @@ def test_the_positions_given_are_not_changed() -> None:
 
 
 def test_seeds_and_epochs_differ() -> None:
-    orders = [tuple(order(seed, epoch, 0, 1000, 1000)) for seed in (0, 1, 2**40) for epoch in range(5)]
+    orders = [
+        tuple(order(seed, epoch, 0, 1000, 1000)) for seed in (0, 1, 2**40) for epoch in range(5)
+    ]
     assert len(set(orders)) == len(orders)
     for one in orders[1:]:
         alike = sum(a == b for a, b in zip(orders[0], one, strict=True))
@@ -73,7 +77,9 @@ def test_neighbours_do_not_stay_neighbours() -> None:
 def test_the_order_is_the_same_in_another_process_and_for_ever() -> None:
     """A run that is resumed by a later version must go on in this order."""
     assert order(5, 2, 10, 20, 1000).tolist() == FROZEN
-    code = "from seqloom.data.batching.order import order; print(order(5, 2, 10, 20, 1000).tolist())"
+    code = (
+        "from seqloom.data.batching.order import order; print(order(5, 2, 10, 20, 1000).tolist())"
+    )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == str(FROZEN)
 

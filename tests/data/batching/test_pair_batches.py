@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqloom.data.batching.pair_batches
-from seqloom.data.batching.pair_batches import BatchPlan, costs, pad, pair_batch, shard, translation_batch
+from seqloom.data.batching.pair_batches import (
+    BatchPlan,
+    costs,
+    pad,
+    pair_batch,
+    shard,
+    translation_batch,
+)
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS
@@ -38,9 +45,17 @@ def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seqloom.data.batching.pair_batches, "POOL", 64)
 
 
-@given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 2**40), st.integers(0, 5), st.booleans())
+@given(
+    st.integers(1, 300),
+    st.integers(1, 400),
+    st.integers(0, 2**40),
+    st.integers(0, 5),
+    st.booleans(),
+)
 @settings(deadline=None, max_examples=60)
-def test_every_row_stands_once_in_an_epoch(rows: int, size: int, seed: int, epoch: int, tokens: bool) -> None:
+def test_every_row_stands_once_in_an_epoch(
+    rows: int, size: int, seed: int, epoch: int, tokens: bool
+) -> None:
     plan = by_tokens(size, seed) if tokens else by_rows(size, seed)
     store = make_store(rows)
     batches = list(plan.epoch(store, epoch))
@@ -71,12 +86,18 @@ def test_the_budget_is_kept_in_tensors(rows: int, budget: int, seed: int) -> Non
 def test_batches_are_filled() -> None:
     store = make_store(64)
     batches = list(by_tokens(600).epoch(store, 0))
-    spent = sum(sum(t.numel() for t in translation_batch(store, batch, batch, None)[1:]) for batch in batches)
+    spent = sum(
+        sum(t.numel() for t in translation_batch(store, batch, batch, None)[1:])
+        for batch in batches
+    )
     assert spent / (600 * len(batches)) > 0.7
 
 
 def test_a_number_of_rows_is_kept() -> None:
-    assert sorted(len(batch) for batch in by_rows(10).epoch(make_store(64 + 25), 0)) == [4, 5] + [10] * 8
+    assert (
+        sorted(len(batch) for batch in by_rows(10).epoch(make_store(64 + 25), 0))
+        == [4, 5] + [10] * 8
+    )
 
 
 def test_batches_hold_rows_of_like_length_and_come_in_any_order() -> None:
@@ -91,7 +112,9 @@ def test_batches_hold_rows_of_like_length_and_come_in_any_order() -> None:
 def test_epochs_and_seeds_differ() -> None:
     store = make_store(200)
     plans = [
-        [b.tolist() for b in by_rows(8, seed).epoch(store, epoch)] for seed in (0, 1) for epoch in (0, 1)
+        [b.tolist() for b in by_rows(8, seed).epoch(store, epoch)]
+        for seed in (0, 1)
+        for epoch in (0, 1)
     ]
     assert all(one != other for at, one in enumerate(plans) for other in plans[at + 1 :])
     assert plans[0] == [b.tolist() for b in by_rows(8).epoch(store, 0)]
@@ -113,7 +136,10 @@ def test_the_target_is_shifted_once() -> None:
 
 def test_a_budget_counts_the_marks() -> None:
     """What a row costs is what it holds."""
-    store, special_ids = make_store(40), SPECIAL_IDS._replace(bos=(5, 6), prefix=(7,), suffix=(8, 9))
+    store, special_ids = (
+        make_store(40),
+        SPECIAL_IDS._replace(bos=(5, 6), prefix=(7,), suffix=(8, 9)),
+    )
     for used in (SPECIAL_IDS, special_ids, SPECIAL_IDS._replace(eos=None)):
         rows = np.arange(40)
         for row, cost in zip(rows, costs(store, rows, used), strict=True):
@@ -138,7 +164,10 @@ def test_texts_are_cut_before_their_end_mark() -> None:
 def test_a_share_without_rows_trains_nothing() -> None:
     store = make_store(5)
     batch = translation_batch(store, np.arange(0), np.arange(3), None)
-    assert batch.inputs.tolist() == translation_batch(store, np.arange(1), np.arange(1), None).inputs.tolist()
+    assert (
+        batch.inputs.tolist()
+        == translation_batch(store, np.arange(1), np.arange(1), None).inputs.tolist()
+    )
     assert bool((batch.targets == IGNORE).all())
 
 

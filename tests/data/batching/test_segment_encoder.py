@@ -26,10 +26,15 @@ def tokenizers() -> list[TextTokenizer]:
     return [train_tokenizer(TEXT, kind, 330, form) for kind in KINDS for form in ("none", "nfc")]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(chunks=st.lists(st.lists(TEXTS, max_size=4), max_size=4), most=st.integers(0, 6))
 def test_it_is_the_tokenizer(
-    chunks: list[list[str]], most: int, tokenizers: list[TextTokenizer], monkeypatch: pytest.MonkeyPatch
+    chunks: list[list[str]],
+    most: int,
+    tokenizers: list[TextTokenizer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(seqloom.data.batching.segment_encoder, "MOST", most)
     monkeypatch.setattr(seqloom.data.batching.segment_encoder, "LONGEST", 3)
@@ -40,7 +45,9 @@ def test_it_is_the_tokenizer(
             assert found == tokenizer.encode(texts)
 
 
-def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
 
     class Spy:

@@ -49,7 +49,10 @@ def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
     ]
     held = hold_out(pieces, seed)
     assert held.documents == held_out(len(sizes), seed)
-    trained, tried = list(select_pieces(pieces, held, False)), list(select_pieces(pieces, held, True))
+    trained, tried = (
+        list(select_pieces(pieces, held, False)),
+        list(select_pieces(pieces, held, True)),
+    )
     assert sorted(trained + tried) == sorted(pieces)
     assert {int(piece.text.split(".")[0]) for piece in tried} == held.documents
     assert [piece for piece in pieces if piece in trained] == trained
@@ -58,7 +61,9 @@ def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_the_end_of_the_only_document(sizes: list[int]) -> None:
-    pieces = [DocumentPiece("x" * size, "b", 1, at == len(sizes) - 1) for at, size in enumerate(sizes)]
+    pieces = [
+        DocumentPiece("x" * size, "b", 1, at == len(sizes) - 1) for at, size in enumerate(sizes)
+    ]
     if sum(sizes) < 2:
         return
     held = hold_out(pieces, 0)
@@ -72,14 +77,22 @@ def test_the_end_of_the_only_document(sizes: list[int]) -> None:
 
 def test_a_book_is_cut_as_it_is_read() -> None:
     held = HeldOut(after=12)
-    assert list(select_pieces(BOOK, held, False)) == [BOOK[0], DocumentPiece("\nthre", "b", 2, True)]
-    assert list(select_pieces(BOOK, held, True)) == [DocumentPiece("e\nfour", "b", 3, False), BOOK[2]]
+    assert list(select_pieces(BOOK, held, False)) == [
+        BOOK[0],
+        DocumentPiece("\nthre", "b", 2, True),
+    ]
+    assert list(select_pieces(BOOK, held, True)) == [
+        DocumentPiece("e\nfour", "b", 3, False),
+        BOOK[2],
+    ]
     assert str(hold_out(BOOK, 0)) == "the last tenth of the only document (from character 20 on)"
     assert str(HeldOut(documents=frozenset(range(2000)))) == "2,000 documents"
 
 
 def test_too_little_to_hold_out() -> None:
-    with pytest.raises(UsageError, match="validation needs text of its own, but there are only 1 characters"):
+    with pytest.raises(
+        UsageError, match="validation needs text of its own, but there are only 1 characters"
+    ):
         hold_out([DocumentPiece("x", "b", 1, True)], 0)
 
 
@@ -141,7 +154,9 @@ def test_what_is_alike_or_of_one_group_stays_together(
     assert sides[0]
     assert sides[1]
     for column in (1, 2):
-        assert not {rows[at][column] for at in sides[0]} & {rows[at][column] for at in sides[1]} - {None}
+        assert not {rows[at][column] for at in sides[0]} & {rows[at][column] for at in sides[1]} - {
+            None
+        }
     if stratified:
         assert {rows[at][0] for at in sides[0]} <= {rows[at][0] for at in sides[1]}
     assert (
@@ -168,12 +183,16 @@ def test_units_are_what_keys_and_groups_join(rows: list[tuple[int, int | None]])
 
 @given(st.lists(st.integers(0, 40), min_size=30, max_size=400), st.integers(0, 9))
 def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> None:
-    examples = [LabelledText(str(at), None, ("x",), f"g{group}", "t", at) for at, group in enumerate(groups)]
+    examples = [
+        LabelledText(str(at), None, ("x",), f"g{group}", "t", at) for at, group in enumerate(groups)
+    ]
     if len(set(groups)) < 2:
         return
     held = split_labelled(examples, seed)
     sizes, share = sorted(groups.count(group) for group in set(groups)), round(len(groups) / 10)
-    most = max((size for size in sizes if size < 2 * share), default=0)  # the largest that may be taken
+    most = max(
+        (size for size in sizes if size < 2 * share), default=0
+    )  # the largest that may be taken
     assert len(held) <= share + most / 2 or len(held) in sizes[:2]
     assert len(held) + most / 2 >= share or len({groups[at] for at in held}) + 1 >= sum(
         size < 2 * share for size in sizes
@@ -184,7 +203,8 @@ def test_a_label_never_goes_with_a_group_of_others() -> None:
     """Two groups, one of them alone with a label: the other one goes, whatever the seed."""
     rows = [("a", "one")] * 9 + [("b", "one")] + [("a", "two")] * 5
     examples = [
-        LabelledText(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)
+        LabelledText(str(at), None, (label,), group, "t", at)
+        for at, (label, group) in enumerate(rows)
     ]
     for seed in range(20):
         assert {rows[at][1] for at in split_labelled(examples, seed)} == {"two"}
@@ -201,7 +221,8 @@ def test_of_groups_with_the_last_rows_of_a_label_one_is_put_back() -> None:
         + [("a", "four")] * 53
     )
     examples = [
-        LabelledText(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)
+        LabelledText(str(at), None, (label,), group, "t", at)
+        for at, (label, group) in enumerate(rows)
     ]
     for seed in range(20):
         held = set(split_labelled(examples, seed).tolist())

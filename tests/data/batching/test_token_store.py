@@ -60,7 +60,9 @@ def records() -> Iterator[Record]:
 IDENTITY = {"text": "1", "tokenizer": "2"}
 
 
-def build(folder: Path, tokenizer: Codes | None = None, identity: dict[str, Any] = IDENTITY) -> TokenStore:
+def build(
+    folder: Path, tokenizer: Codes | None = None, identity: dict[str, Any] = IDENTITY
+) -> TokenStore:
     return build_store(records, ("source", "target"), tokenizer or Codes(), identity, folder)
 
 
@@ -85,7 +87,9 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(tmp_path: Path, size: int, dtyp
     store = build(tmp_path, Codes(size))
     assert store.tokens.dtype == dtype
     assert int(store.tokens.max()) == (
-        ord("💡") % size if size > 2**16 else max(ord(c) % size for p in TEXTS for t in p for c in t)
+        ord("💡") % size
+        if size > 2**16
+        else max(ord(c) % size for p in TEXTS for t in p for c in t)
     )
 
 
@@ -108,7 +112,9 @@ def test_it_is_made_anew_where_anything_changed(tmp_path: Path, change: dict[str
     assert tokenizer.calls
 
 
-def test_it_is_made_anew_for_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_made_anew_for_another_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build(tmp_path)
     monkeypatch.setattr(seqloom.data.batching.token_store, "FORMAT", 10**6)
     tokenizer = Codes()
@@ -196,17 +202,23 @@ def test_it_stands_beside_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert cache_folder(tmp_path / "file" / "train.en") == tmp_path / "home" / ".cache" / "seqloom"
 
 
-def test_a_folder_that_cannot_be_written_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_falls_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file system that is mounted read-only, where even the superuser cannot write."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = tmp_path / "data"
     data.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "ro,size=100k", "tmpfs", str(data)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "ro,size=100k", "tmpfs", str(data)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         if os.geteuid() == 0:
-            pytest.skip("mounting is not permitted here, and the superuser may write everywhere else")
+            pytest.skip(
+                "mounting is not permitted here, and the superuser may write everywhere else"
+            )
         data.chmod(0o555)
     try:
         assert cache_folder(data / "train.en") == tmp_path / "cache" / "seqloom"
@@ -221,11 +233,15 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
-        many = [Record({"source": "abc" * 100, "target": "d"}, "t.tsv", line) for line in range(1000)]
+        many = [
+            Record({"source": "abc" * 100, "target": "d"}, "t.tsv", line) for line in range(1000)
+        ]
         with pytest.raises(
             FolderError, match=r"cannot be written \(No space left on device; 0\.\d MiB are free\)"
         ):

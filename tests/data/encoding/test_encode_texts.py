@@ -20,9 +20,20 @@ from seqloom.data.encoding.encode_texts import (
     scores_of,
 )
 from seqloom.data.encoding.encode_words import encode_tagged, tag_ids
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowTemplate, SequenceArray, row_template
+from seqloom.data.encoding.encoded_dataset import (
+    EncodedDataset,
+    RowTemplate,
+    SequenceArray,
+    row_template,
+)
 from seqloom.data.encoding.sliding_windows import merge_windows
-from seqloom.data.readers.examples import ChoiceQuestion, GoldAnswer, LabelledText, Question, TaggedWords
+from seqloom.data.readers.examples import (
+    ChoiceQuestion,
+    GoldAnswer,
+    LabelledText,
+    Question,
+    TaggedWords,
+)
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS, SPECIAL_IDS
@@ -40,16 +51,24 @@ def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[
     pairs = [(one, None) if isinstance(one, str) else one for one in texts]
     named: list[tuple[str, ...]] = [(label,) for label in labels] or [()] * len(pairs)
     both = enumerate(zip(pairs, named, strict=True), start=2)
-    return [LabelledText(text, second, label, None, "x.csv", at) for at, ((text, second), label) in both]
+    return [
+        LabelledText(text, second, label, None, "x.csv", at) for at, ((text, second), label) in both
+    ]
 
 
 def rows_of(items: EncodedDataset, tokenizer: TextTokenizer) -> list[str]:
-    return [" ".join(tokenizer.pieces(items.tokens[row].tolist())) for row in range(len(items.tokens))]
+    return [
+        " ".join(tokenizer.pieces(items.tokens[row].tolist())) for row in range(len(items.tokens))
+    ]
 
 
-def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(tokenizer: TextTokenizer) -> None:
+def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(
+    tokenizer: TextTokenizer,
+) -> None:
     options = EncodingOptions(tokenizer=tokenizer, template=MARKED)
-    items = encode_labelled(labelled("a b", ("a", "c d"), labels=["x", "y"]), options, label_ids(["y", "x"]))
+    items = encode_labelled(
+        labelled("a b", ("a", "c d"), labels=["x", "y"]), options, label_ids(["y", "x"])
+    )
     assert rows_of(items, tokenizer) == ["<s> a b </s>", "<s> a <delim> c d </s>"]
     batch = items.batch(np.array([0, 1]))
     assert batch.segments.tolist() == [[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
@@ -66,9 +85,13 @@ def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(tokenizer: T
         ("both_orders", ["<s> a <delim> b c </s>", "<s> b c <delim> a </s>"]),
     ],
 )
-def test_a_pair_is_encoded_in_three_ways(tokenizer: TextTokenizer, pair: str, rows: list[str]) -> None:
+def test_a_pair_is_encoded_in_three_ways(
+    tokenizer: TextTokenizer, pair: str, rows: list[str]
+) -> None:
     items = encode_labelled(
-        labelled(("a", "b c")), EncodingOptions(tokenizer=tokenizer, template=MARKED, pair=pair), scores_of
+        labelled(("a", "b c")),
+        EncodingOptions(tokenizer=tokenizer, template=MARKED, pair=pair),
+        scores_of,
     )
     assert rows_of(items, tokenizer) == rows
     assert len(items) == 1
@@ -76,7 +99,10 @@ def test_a_pair_is_encoded_in_three_ways(tokenizer: TextTokenizer, pair: str, ro
 
 
 def test_each_option_is_a_row_with_the_text_before_it(tokenizer: TextTokenizer) -> None:
-    choices = [ChoiceQuestion("a", ("b", "c", "d"), 2, "x", 1), ChoiceQuestion("e", ("f", "g"), None, "x", 2)]
+    choices = [
+        ChoiceQuestion("a", ("b", "c", "d"), 2, "x", 1),
+        ChoiceQuestion("e", ("f", "g"), None, "x", 2),
+    ]
     items = encode_choices(choices, EncodingOptions(tokenizer=tokenizer, template=MARKED))
     assert rows_of(items, tokenizer)[2:4] == ["<s> a <delim> d </s>", "<s> e <delim> f </s>"]
     batch = items.batch(np.array([1, 0]))
@@ -86,14 +112,18 @@ def test_each_option_is_a_row_with_the_text_before_it(tokenizer: TextTokenizer) 
 
 def test_the_longer_of_two_texts_gives_way_where_texts_may_be_cut(tokenizer: TextTokenizer) -> None:
     pair = ("a b c d e f", "g h")
-    options = EncodingOptions(tokenizer=tokenizer, template=MARKED, model_max_length=8, max_length=100)
+    options = EncodingOptions(
+        tokenizer=tokenizer, template=MARKED, model_max_length=8, max_length=100
+    )
     assert rows_of(encode_labelled(labelled(pair), options, scores_of), tokenizer) == [
         "<s> a b c <delim> g h </s>"
     ]
     assert options.truncation.notices() == [
         "1 texts are cut to what is read at most (the longest has 8 tokens)"
     ]
-    turned = EncodingOptions(tokenizer=tokenizer, template=MARKED, model_max_length=8, max_length=100)
+    turned = EncodingOptions(
+        tokenizer=tokenizer, template=MARKED, model_max_length=8, max_length=100
+    )
     assert rows_of(encode_labelled(labelled(pair[::-1]), turned, scores_of), tokenizer) == [
         "<s> g h <delim> a b c </s>"
     ]
@@ -104,7 +134,10 @@ def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(
     tokenizer: TextTokenizer, first: int, second: int, room: int
 ) -> None:
     options = EncodingOptions(
-        tokenizer=tokenizer, template=RowTemplate((), (), ()), model_max_length=room, max_length=1000
+        tokenizer=tokenizer,
+        template=RowTemplate((), (), ()),
+        model_max_length=room,
+        max_length=1000,
     )
     items = encode_labelled(labelled(("a " * first, "b " * second)), options, scores_of)
     row = items.tokens[0].tolist() if first + second else []
@@ -114,7 +147,9 @@ def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(
     assert len(row) - kept >= min(second, room // 2)
 
 
-def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokenizer: TextTokenizer) -> None:
+def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(
+    tokenizer: TextTokenizer,
+) -> None:
     options = EncodingOptions(tokenizer=tokenizer, template=MARKED, model_max_length=4)
     with pytest.raises(
         DataError,
@@ -125,13 +160,18 @@ def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokeniz
 
 def test_a_text_of_no_tokens_is_read_all_the_same(tokenizer: TextTokenizer) -> None:
     items = encode_labelled(
-        labelled("", "a"), EncodingOptions(tokenizer=tokenizer, template=RowTemplate((), (), ())), scores_of
+        labelled("", "a"),
+        EncodingOptions(tokenizer=tokenizer, template=RowTemplate((), (), ())),
+        scores_of,
     )
     assert (items.batch(np.array([0, 1])).tokens >= 0).sum(dim=1).tolist() == [1, 1]
 
 
 def test_several_labels_are_a_row_of_zeros_and_ones() -> None:
-    examples = [LabelledText("a", None, ("x", "z"), None, "f", 1), LabelledText("a", None, (), None, "f", 2)]
+    examples = [
+        LabelledText("a", None, ("x", "z"), None, "f", 1),
+        LabelledText("a", None, (), None, "f", 2),
+    ]
     assert multi_hot_labels(["x", "y", "z"])(examples).tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
@@ -161,14 +201,18 @@ def test_a_word_is_asked_for_at_its_first_token(tokenizer: TextTokenizer) -> Non
     room=st.integers(1, 12),
     stride=st.integers(0, 11),
 )
-def test_as_many_answers_come_out_as_words_went_in(words: list[str], room: int, stride: int) -> None:
+def test_as_many_answers_come_out_as_words_went_in(
+    words: list[str], room: int, stride: int
+) -> None:
     """Whatever the words, and however short the windows: a word that no token spells keeps its place."""
     letters = train_tokenizer(["a b longer"], "characters", 100)
     options = EncodingOptions(
         tokenizer=letters, template=MARKED, model_max_length=room + 2, stride=min(stride, room - 1)
     )
     tags = tuple(str(at) for at in range(len(words)))
-    items = encode_tagged([TaggedWords(tuple(words), tags, "f", 1)] if words else [], options, tag_ids(tags))
+    items = encode_tagged(
+        [TaggedWords(tuple(words), tags, "f", 1)] if words else [], options, tag_ids(tags)
+    )
     if not words:
         assert len(items) == 0
         return
@@ -211,7 +255,8 @@ def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
 def test_a_question_without_an_answer_points_at_the_first_step() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
     items = encode_questions(
-        [Question("q", "?", "ab", (), None, "f", 1)], EncodingOptions(tokenizer=bytes_of, template=MARKED)
+        [Question("q", "?", "ab", (), None, "f", 1)],
+        EncodingOptions(tokenizer=bytes_of, template=MARKED),
     )
     assert np.asarray(items.targets).tolist() == [[0, 0]]
 
@@ -236,7 +281,9 @@ def test_each_family_has_its_marks() -> None:
     assert row_template(SPECIAL_IDS, "bert", True, 50) == MARKED
     assert row_template(SPECIAL_IDS, "recurrent", True, 50) == RowTemplate((), (DELIMITER,), ())
     assert row_template(hub, "bert", False, 50) == RowTemplate((101,), (102,), (102,))
-    assert row_template(hub, "gpt", False, 50) == RowTemplate((50,), (51,), (52,))  # trained from scratch
+    assert row_template(hub, "gpt", False, 50) == RowTemplate(
+        (50,), (51,), (52,)
+    )  # trained from scratch
 
 
 def test_a_worker_without_rows_trains_nothing(tokenizer: TextTokenizer) -> None:
@@ -248,7 +295,9 @@ def test_a_worker_without_rows_trains_nothing(tokenizer: TextTokenizer) -> None:
     batch = items.load(np.array([], np.int64), np.array([1, 0]))
     assert batch.targets.tolist() == [IGNORE]
     scores = encode_labelled(
-        labelled("a", labels=["1.5"]), EncodingOptions(tokenizer=tokenizer, template=MARKED), scores_of
+        labelled("a", labels=["1.5"]),
+        EncodingOptions(tokenizer=tokenizer, template=MARKED),
+        scores_of,
     )
     assert torch.isnan(scores.load(np.array([], np.int64), np.array([0])).targets).all()
 

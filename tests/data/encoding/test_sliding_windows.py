@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from seqloom.data.encoding.sliding_windows import best_windows, merge_windows, windows, word_windows
 from seqloom.errors import UsageError
 
-ROOM_AND_STRIDE = st.integers(1, 12).flatmap(lambda room: st.tuples(st.just(room), st.integers(0, room - 1)))
+ROOM_AND_STRIDE = st.integers(1, 12).flatmap(
+    lambda room: st.tuples(st.just(room), st.integers(0, room - 1))
+)
 
 
 def test_windows_by_hand() -> None:
@@ -29,7 +31,9 @@ def test_windows_cover_a_text_and_are_full(length: int, sizes: tuple[int, int]) 
     assert found[0][0] == 0
     assert found[-1][1] == length
     assert all(end - begin == min(room, length) for begin, end in found)
-    assert all(before[0] < after[0] and before[1] - after[0] >= stride for before, after in pairwise(found))
+    assert all(
+        before[0] < after[0] and before[1] - after[0] >= stride for before, after in pairwise(found)
+    )
     assert all(before[1] - after[0] == stride for before, after in pairwise(found[:-1]))
 
 
@@ -59,7 +63,9 @@ def test_words_of_one_token_are_cut_as_tokens_are(length: int, sizes: tuple[int,
 
 
 @given(st.lists(st.integers(0, 15), max_size=30), ROOM_AND_STRIDE)
-def test_as_many_answers_as_words_each_of_its_own_word(words: list[int], sizes: tuple[int, int]) -> None:
+def test_as_many_answers_as_words_each_of_its_own_word(
+    words: list[int], sizes: tuple[int, int]
+) -> None:
     found = word_windows(words, *sizes)
     assert merge_windows(found, [list(range(*window)) for window in found], len(words)) == list(
         range(len(words))
@@ -72,16 +78,22 @@ def test_a_place_is_answered_where_it_sees_most_on_its_nearer_side(
 ) -> None:
     found = windows(length, *sizes)
     for at, window in enumerate(best_windows(found, length)):
-        nearer = [min(at - begin, end - 1 - at) if begin <= at < end else -1 for begin, end in found]
+        nearer = [
+            min(at - begin, end - 1 - at) if begin <= at < end else -1 for begin, end in found
+        ]
         assert nearer[window] == max(nearer)
         assert window == nearer.index(max(nearer))
 
 
 def test_a_window_that_does_not_move_on_is_refused() -> None:
     for room, stride in ((4, 4), (4, 5), (1, 1), (0, 0), (4, -1)):
-        with pytest.raises(UsageError, match=r"data\.stride, .*, must be less than what a window holds"):
+        with pytest.raises(
+            UsageError, match=r"data\.stride, .*, must be less than what a window holds"
+        ):
             windows(9, room, stride)
-        with pytest.raises(UsageError, match=r"data\.stride, .*, must be less than what a window holds"):
+        with pytest.raises(
+            UsageError, match=r"data\.stride, .*, must be less than what a window holds"
+        ):
             word_windows([1] * 9, room, stride)
     with pytest.raises(ValueError, match="in no window"):
         best_windows([(0, 2), (3, 4)], 4)

@@ -32,7 +32,9 @@ def write(folder: Path, content: bytes, name: str = "a.txt") -> str:
 def texts(
     path: str, report: ReadReport | None = None, *, every_line: bool = False, **options: Any
 ) -> list[str]:
-    lines = list(read_lines(path, report or ReadReport(), DataConfig(**options), every_line=every_line))
+    lines = list(
+        read_lines(path, report or ReadReport(), DataConfig(**options), every_line=every_line)
+    )
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [text for _, text in lines]
 
@@ -82,8 +84,18 @@ REFUSED: dict[str, Any] = {
         "--set data.encoding=utf-16",
     ),
     "3 utf-32": ("one\n".encode("utf-32"), 1, "looks like UTF-32", "--set data.encoding=utf-32"),
-    "4 le": ("one\ntwo\n".encode("utf-16-le"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
-    "4 be": ("é mixed дa\n".encode("utf-16-be"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
+    "4 le": (
+        "one\ntwo\n".encode("utf-16-le"),
+        1,
+        "looks like UTF-16",
+        "--set data.encoding=utf-16",
+    ),
+    "4 be": (
+        "é mixed дa\n".encode("utf-16-be"),
+        1,
+        "looks like UTF-16",
+        "--set data.encoding=utf-16",
+    ),
     "4 utf-32": ("one\n".encode("utf-32-le"), 1, "looks like UTF-32", "--set data.encoding=utf-32"),
     "5": (
         b"one\ncaf\xe9 noir\n",
@@ -98,7 +110,13 @@ REFUSED: dict[str, Any] = {
     ),
     "7 overlong": (b"\xc0\xaf\n", 1, "is not UTF-8: 0xC0 at byte 0"),
     "7 surrogate": (b"one\n\xed\xa0\x80\n", 2, "is not UTF-8: 0xED at byte 4"),
-    "8": (b"one\nt\0wo\nthree\n", 2, "holds a NUL", "at byte 5 of the file", "--set data.on_bad_line=skip"),
+    "8": (
+        b"one\nt\0wo\nthree\n",
+        2,
+        "holds a NUL",
+        "at byte 5 of the file",
+        "--set data.on_bad_line=skip",
+    ),
     "8 several": (b"one\nt\0\0\nthree\n", 2, "holds a NUL", "at byte 5 of the file"),
     "8 far between": (b"a\0" + b"b" * 41 + b"\0c\n", 1, "holds a NUL", "at byte 1 of the file"),
     "9 short": (b"a\0\0\0", 1, "the last 3 bytes are zero"),
@@ -190,35 +208,52 @@ def test_every_line_is_no_cover_for_what_is_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["skip", "replace"])
 @pytest.mark.parametrize("row", ["3 utf-16 le", "4 le", "4 utf-32", "9", "10 zip"])
-def test_no_policy_makes_text_of_another_kind_of_file(tmp_path: Path, row: str, policy: str) -> None:
+def test_no_policy_makes_text_of_another_kind_of_file(
+    tmp_path: Path, row: str, policy: str
+) -> None:
     with pytest.raises(DataError, match=r"looks |is a ZIP"):
         texts(write(tmp_path, REFUSED[row][0]), on_bad_line=policy)
 
 
-LINES = ["\u010a\u0a0a äöü ", "", "日本語\u2028\u0a0d", "last"]  # bytes 0x0A and 0x0D inside characters
+LINES = [
+    "\u010a\u0a0a äöü ",
+    "",
+    "日本語\u2028\u0a0d",
+    "last",
+]  # bytes 0x0A and 0x0D inside characters
 
 
 @pytest.mark.parametrize(
-    "name", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-8", "utf-8-sig", "gb18030"]
+    "name",
+    ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-8", "utf-8-sig", "gb18030"],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_other_encodings_by_option(tmp_path: Path, name: str, end: str, mark: str) -> None:
     if name == "gb18030":
         mark = ""
-    content = ((mark if name not in ("utf-16", "utf-32", "utf-8-sig") else "") + end.join(LINES)).encode(name)
+    content = (
+        (mark if name not in ("utf-16", "utf-32", "utf-8-sig") else "") + end.join(LINES)
+    ).encode(name)
     assert texts(write(tmp_path, content), encoding=name) == LINES
 
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-32"])
 @pytest.mark.parametrize("order", ["le", "be"])
 def test_byte_order_without_a_mark(tmp_path: Path, name: str, order: str) -> None:
-    assert texts(write(tmp_path, "\none\ntwö".encode(f"{name}-{order}")), encoding=name) == ["", "one", "twö"]
+    assert texts(write(tmp_path, "\none\ntwö".encode(f"{name}-{order}")), encoding=name) == [
+        "",
+        "one",
+        "twö",
+    ]
 
 
 def test_single_byte_encodings_keep_every_byte(tmp_path: Path) -> None:
     path = write(tmp_path, bytes(b for b in range(1, 256) if b != 10) + b"\n\x85\n")
-    assert texts(path, encoding="latin-1") == ["".join(chr(b) for b in range(1, 256) if b != 10), "\x85"]
+    assert texts(path, encoding="latin-1") == [
+        "".join(chr(b) for b in range(1, 256) if b != 10),
+        "\x85",
+    ]
     with pytest.raises(DataError, match=r":1: is not CP1252: 0x81 at byte 127 "):
         texts(path, encoding="cp1252")
 
@@ -247,9 +282,13 @@ def test_errors_in_wide_encodings_know_their_place(tmp_path: Path) -> None:
         ("cp1252", "utf-16"),
     ],
 )
-def test_a_mark_that_contradicts_the_encoding_is_an_error(tmp_path: Path, name: str, found: str) -> None:
+def test_a_mark_that_contradicts_the_encoding_is_an_error(
+    tmp_path: Path, name: str, found: str
+) -> None:
     path = write(tmp_path, "one\n".encode("utf-8-sig" if found == "utf-8" else found))
-    with pytest.raises(DataError, match=f":1: looks like {found.upper()} .*--set data.encoding={found}$"):
+    with pytest.raises(
+        DataError, match=f":1: looks like {found.upper()} .*--set data.encoding={found}$"
+    ):
         texts(path, encoding=name)
     assert texts(path, encoding=found) == ["one"]
 
@@ -262,7 +301,9 @@ def test_an_encoding_that_cannot_be_read_is_a_usage_error(tmp_path: Path, name: 
 
 def test_the_limit_counts_bytes_without_the_line_end(tmp_path: Path) -> None:  # row 17
     for end in (b"", b"\n", b"\r\n", b"\nx"):
-        assert texts(write(tmp_path, b"one\n" + b"a" * 100 + end), max_line_bytes=100)[1] == "a" * 100
+        assert (
+            texts(write(tmp_path, b"one\n" + b"a" * 100 + end), max_line_bytes=100)[1] == "a" * 100
+        )
         with pytest.raises(
             DataError,
             match=r"a.txt:2: the line must have at most 100 bytes, but has more.*--set data.max_line_bytes=N",
@@ -371,12 +412,25 @@ def test_a_file_is_closed_when_reading_stops_early(tmp_path: Path) -> None:
 
 awkward = st.lists(
     st.sampled_from(
-        [b"\n", b"\r", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\xc3", b"\xc3\xa9", b"a", b" ", b"PK\x03\x04"]
+        [
+            b"\n",
+            b"\r",
+            b"\0",
+            b"\xef\xbb\xbf",
+            b"\xff\xfe",
+            b"\xc3",
+            b"\xc3\xa9",
+            b"a",
+            b" ",
+            b"PK\x03\x04",
+        ]
     )
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     content=awkward.map(b"".join) | st.binary(),
     policy=st.sampled_from(["error", "skip", "replace"]),
@@ -405,15 +459,20 @@ def test_every_line_is_used_skipped_or_named_in_an_error(
     assert report.used + report.skipped + report.rejected == report.read
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(
-        st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0\ufeff")), min_size=1
+        st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0\ufeff")),
+        min_size=1,
     ),
     end=st.sampled_from(["\n", "\r\n"]),
     name=st.sampled_from(["utf-8", "utf-16", "utf-32-be"]),
 )
-def test_any_text_comes_back_as_it_was(tmp_path: Path, lines: list[str], end: str, name: str) -> None:
+def test_any_text_comes_back_as_it_was(
+    tmp_path: Path, lines: list[str], end: str, name: str
+) -> None:
     lines.append("x")
     content = (end.join(lines) + end).encode(name)
     assert texts(write(tmp_path, content), encoding=name) == lines

@@ -35,7 +35,10 @@ def test_rows_are_documents(tmp_path: Path) -> None:
     )
     report = ReadReport()
     assert texts(path, report) == [("one\ntwo", 1), (" äé ", 4)]
-    assert {reason: count.number for reason, count in report.skips.items()} == {"null": 1, "blank": 1}
+    assert {reason: count.number for reason, count in report.skips.items()} == {
+        "null": 1,
+        "blank": 1,
+    }
     assert not report.notes
     assert [text for text, _ in texts(path, text="other")] == list("abcd")
     (tmp_path / "b").write_bytes(Path(path).read_bytes())
@@ -62,13 +65,16 @@ def test_large_and_dictionary_columns(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"id": [1], "label": ["x"]})
     with pytest.raises(
-        DataError, match=r"a\.parquet: the column of the text is not known by name \(found: 'id', 'label'\)"
+        DataError,
+        match=r"a\.parquet: the column of the text is not known by name \(found: 'id', 'label'\)",
     ):
         texts(path)
     with pytest.raises(DataError, match="the column 'id' must hold texts, but holds int64"):
         texts(path, text="id")
     (tmp_path / "b.parquet").write_bytes(Path(path).read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"b\.parquet: must be a whole Parquet file, but cannot be read \("):
+    with pytest.raises(
+        DataError, match=r"b\.parquet: must be a whole Parquet file, but cannot be read \("
+    ):
         texts(str(tmp_path / "b.parquet"))
     path = write(tmp_path / "c.parquet", {"text": ["a", "b\0"]})
     with pytest.raises(DataError, match=r"c\.parquet:2: a text holds"):
@@ -78,10 +84,13 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         list(read_pairs([path], DataConfig(format="text"), ReadReport()))
 
 
-def test_without_pyarrow_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_command_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(
-        MissingExtraError, match=r"reading Parquet needs the extra `hub`.*pip install 'seqloom\[hub\]'"
+        MissingExtraError,
+        match=r"reading Parquet needs the extra `hub`.*pip install 'seqloom\[hub\]'",
     ):
         texts(str(tmp_path / "a.parquet"))

@@ -55,7 +55,9 @@ def assert_same(
     assert [picture.number for picture in found] == numbers
     for picture, expected in zip(found, pixels, strict=True):
         assert picture.pixels.dtype == np.uint8
-        np.testing.assert_array_equal(picture.pixels, expected if expected.ndim == 3 else expected[..., None])
+        np.testing.assert_array_equal(
+            picture.pixels, expected if expected.ndim == 3 else expected[..., None]
+        )
 
 
 # What is read
@@ -80,7 +82,9 @@ def test_npz(images: NDArray[np.uint8], labels: NDArray[Any], tmp_path: Path) ->
     path = archive(tmp_path, images=images, labels=labels)
     assert_same(read([path]), images, [str(label) for label in labels.tolist()], [1, 2, 3])
     assert_same(read([path], labelled=False), images, [None] * 3, [1, 2, 3])
-    assert_same(read([archive(tmp_path, images=images)], labelled=False), images, [None] * 3, [1, 2, 3])
+    assert_same(
+        read([archive(tmp_path, images=images)], labelled=False), images, [None] * 3, [1, 2, 3]
+    )
 
 
 def save(path: Path, pixels: NDArray[np.uint8], **options: Any) -> None:
@@ -107,7 +111,9 @@ def test_a_folder_of_folders(tmp_path: Path) -> None:
     save(tmp_path / "all" / "z.png", PIXELS[1])
     without = read([str(tmp_path / "all")], labelled=False)
     assert_same(without, [PIXELS[2], colours[1], PIXELS[0], PIXELS[1]], [None] * 4, [None] * 4)
-    assert image_files([str(tmp_path / "all")], labelled=False) == [picture.path for picture in without]
+    assert image_files([str(tmp_path / "all")], labelled=False) == [
+        picture.path for picture in without
+    ]
 
 
 def test_several_at_once_in_order(tmp_path: Path) -> None:
@@ -148,7 +154,10 @@ Made = Callable[[Path], list[str]]
 CASES: dict[str, tuple[Made, str]] = {
     "nothing": (lambda folder: [], "images must be given"),
     "standard input": (lambda folder: ["-"], "read from files, and not from standard input"),
-    "no such file": (lambda folder: [str(folder / "images-idx3")], "images-idx3: there is no such file"),
+    "no such file": (
+        lambda folder: [str(folder / "images-idx3")],
+        "images-idx3: there is no such file",
+    ),
     "labels first": (
         lambda folder: pair(folder)[::-1],
         "labels-idx1-ubyte: must be the images, but holds labels; name the images first",
@@ -226,7 +235,10 @@ CASES: dict[str, tuple[Made, str]] = {
         lambda folder: [archive(folder, images=PIXELS[..., None].repeat(2, 3), labels=[1, 2, 3])],
         r"of shape \(3, 4, 5, 2\)",
     ),
-    "no images": (lambda folder: [archive(folder, images=PIXELS[:0], labels=[])], r"of shape \(0, 4, 5\)"),
+    "no images": (
+        lambda folder: [archive(folder, images=PIXELS[:0], labels=[])],
+        r"of shape \(0, 4, 5\)",
+    ),
     "unlike": (
         lambda folder: [archive(folder, images=PIXELS, labels=[1, 2])],
         r"must be 3 integers or texts, .* int64 of shape \(2,\)",
@@ -243,7 +255,10 @@ CASES: dict[str, tuple[Made, str]] = {
         lambda folder: [written(folder / "data.npz", b"PK\3\4 and no more")],
         "must be a whole .npz of NumPy",
     ),
-    "text": (lambda folder: [written(folder / "data.npz", b"text")], "must be a whole .npz of NumPy"),
+    "text": (
+        lambda folder: [written(folder / "data.npz", b"text")],
+        "must be a whole .npz of NumPy",
+    ),
     "no folders": (lambda folder: [str(folder)], "holds no folder"),
     "no files": (lambda folder: [made(folder / "a")], "none of its folders holds one"),
 }
@@ -311,10 +326,14 @@ def test_every_cut_of_an_image_file_names_it(tmp_path: Path) -> None:
         path.unlink()
 
 
-def test_16_bits_and_too_many_pixels_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_16_bits_and_too_many_pixels_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pillow: Any = pytest.importorskip("PIL.Image")
     save(tmp_path / "x.png", PIXELS[0].astype(np.uint16) * 200)
-    with pytest.raises(DataError, match=r"x.png: must have 8 bits a channel, but is of Pillow's mode I;16"):
+    with pytest.raises(
+        DataError, match=r"x.png: must have 8 bits a channel, but is of Pillow's mode I;16"
+    ):
         read([str(tmp_path / "x.png")], labelled=False)
     save(tmp_path / "y.png", PIXELS[0])
     for most in (15, 5):  # over the limit, and over twice the limit
@@ -332,10 +351,14 @@ def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_without_labels_there_must_be_images(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(SeqloomError, match=r"must hold image files \(.png, .* however deep, but holds none"):
+    with pytest.raises(
+        SeqloomError, match=r"must hold image files \(.png, .* however deep, but holds none"
+    ):
         read([str(tmp_path)], labelled=False)
     for words in (pair(tmp_path)[1:], pair(tmp_path)[::-1]):
-        with pytest.raises(DataError, match="labels-idx1-ubyte: must be the images, but holds labels"):
+        with pytest.raises(
+            DataError, match="labels-idx1-ubyte: must be the images, but holds labels"
+        ):
             read(words, labelled=False)
     with pytest.raises(UsageError, match="read from files, and not from standard input"):
         read(["-"], labelled=False)

@@ -10,7 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from seqloom.data.images.image_files import Picture
-from seqloom.data.images.image_store import ImagePlan, ImageStore, build_image_store, open_image_store
+from seqloom.data.images.image_store import (
+    ImagePlan,
+    ImageStore,
+    build_image_store,
+    open_image_store,
+)
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
@@ -23,7 +28,9 @@ def pictures(count: int = COUNT) -> list[Picture]:
     """Picture i is i everywhere; the first ones come one from each file, the others from one."""
     pixels = [np.full((4, 4, 1), i, np.uint8) for i in range(count)]
     return [
-        Picture(pixels[i], str(10 - i % 3), f"{i}.png" if i < 4 else "all.npz", None if i < 4 else i - 3)
+        Picture(
+            pixels[i], str(10 - i % 3), f"{i}.png" if i < 4 else "all.npz", None if i < 4 else i - 3
+        )
         for i in range(count)
     ]
 
@@ -54,7 +61,9 @@ def test_a_store_holds_what_was_read(store: ImageStore) -> None:
     assert store.pixels.shape == (COUNT, 4, 4, 1)
     assert store.pixels[:, 0, 0, 0].tolist() == list(range(COUNT))
     assert store.names == ("8", "9", "10")
-    assert [store.names[label] for label in store.labels] == [picture.label for picture in pictures()]
+    assert [store.names[label] for label in store.labels] == [
+        picture.label for picture in pictures()
+    ]
     assert [store.place(row) for row in range(COUNT)] == [picture.place for picture in pictures()]
     assert store.changed == {}
 
@@ -91,25 +100,32 @@ def test_what_is_resized_is_counted(tmp_path: Path) -> None:
 
 
 def test_images_without_labels_have_no_names(tmp_path: Path) -> None:
-    found = built(tmp_path, [picture._replace(label=None) for picture in pictures()], labelled=False)
+    found = built(
+        tmp_path, [picture._replace(label=None) for picture in pictures()], labelled=False
+    )
     assert found.names == ()
     assert found.labels.tolist() == [0] * COUNT
     assert [found.place(row) for row in range(COUNT)] == [picture.place for picture in pictures()]
 
 
-def test_labels_of_other_data_take_the_numbers_of_the_training(tmp_path: Path, store: ImageStore) -> None:
+def test_labels_of_other_data_take_the_numbers_of_the_training(
+    tmp_path: Path, store: ImageStore
+) -> None:
     other = built(tmp_path / "other", pictures(2))
     assert other.names == ("9", "10")
     renamed = other.numbered(store.names)
     assert [renamed.names[label] for label in renamed.labels] == ["10", "9"]
     with pytest.raises(
-        DataError, match=r"^1\.png: the label must be one of those of the training \('10', '8'\), but is '9'$"
+        DataError,
+        match=r"^1\.png: the label must be one of those of the training \('10', '8'\), but is '9'$",
     ):
         store.numbered(("10", "8"))
 
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 11, 50])
-def test_an_epoch_trains_each_row_once_and_may_begin_anywhere(store: ImageStore, batch_rows: int) -> None:
+def test_an_epoch_trains_each_row_once_and_may_begin_anywhere(
+    store: ImageStore, batch_rows: int
+) -> None:
     trained = np.array([0, 2, 3, 5, 7, 10])
     one = plan(store, trained, batch_rows)
     epochs = [[batch.tolist() for batch in one.epoch(epoch)] for epoch in range(3)]
@@ -140,13 +156,17 @@ def test_a_batch_holds_its_rows(store: ImageStore) -> None:
 def test_what_is_random_is_of_the_row_and_the_epoch(tmp_path: Path) -> None:
     """Not of the batch or of the share that a row is in."""
     noise = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 1)).astype(np.uint8)
-    store = built(tmp_path, [Picture(pixels, str(i % 2), "n.npz", i + 1) for i, pixels in enumerate(noise)])
+    store = built(
+        tmp_path, [Picture(pixels, str(i % 2), "n.npz", i + 1) for i, pixels in enumerate(noise)]
+    )
     one = plan(store, shift=2)
 
     def load(rows: list[int]) -> NDArray[np.float32]:
         return one.load(np.array(rows), np.array(rows)).images.numpy()
 
     together = load([3, 5, 8 + 3, 8 + 5])
-    np.testing.assert_array_equal(together, np.concatenate([load([row]) for row in (3, 5, 8 + 3, 8 + 5)]))
+    np.testing.assert_array_equal(
+        together, np.concatenate([load([row]) for row in (3, 5, 8 + 3, 8 + 5)])
+    )
     everything = [load([epoch * 8 + row for row in range(8)]) for epoch in range(4)]
     assert all(not np.array_equal(a, b) for a, b in itertools.combinations(everything, 2))

@@ -52,7 +52,9 @@ def test_of_ten_corrupted_patches_eight_are_masked_and_one_is_another() -> None:
     assert sources.max() == patches - 1
     replaced = int(other.sum())
     for away in range(1, patches):  # every other patch is as likely
-        assert_as_likely(int(((sources - own) % patches == away)[other].sum()), replaced, 1 / (patches - 1))
+        assert_as_likely(
+            int(((sources - own) % patches == away)[other].sum()), replaced, 1 / (patches - 1)
+        )
     both = corrupted[:, 0] & corrupted[:, 1]
     assert_as_likely(int(both.sum()), MANY, 0.5 * 2 / 5)  # without replacement: any pair
 
@@ -86,9 +88,9 @@ def test_epochs_seeds_and_rows_differ() -> None:
 def test_colours_by_hand() -> None:
     """Two by two patches of 2 x 2 pixels, with means 0, 31.5, 32 and 255: of 8 levels of 31.875 each 0, 0, 1
     and 7."""
-    grey = np.array([[0, 0, 31, 32], [0, 0, 32, 31], [32, 32, 255, 255], [64, 0, 255, 255]], np.uint8)[
-        None, ..., None
-    ]
+    grey = np.array(
+        [[0, 0, 31, 32], [0, 0, 32, 31], [32, 32, 255, 255], [64, 0, 255, 255]], np.uint8
+    )[None, ..., None]
     assert colours(grey, 2, 8).tolist() == [[0, 0, 1, 7]]
     assert colours(grey, 4, 8).tolist() == [[2]]  # a mean of 79.6
     almost = np.full((1, 4, 4, 1), 32, np.uint8)

@@ -28,7 +28,9 @@ def test_equals_pillow(height: int, width: int, resampling: str) -> None:
     """As `ViTImageProcessor` and Pillow resize: within rounding."""
     pillow: Any = pytest.importorskip("PIL.Image")
     pixels = picture(height, width, 3)
-    ours = Preprocessing(size=16, channels=3, mean=(0.5,) * 3, deviation=(0.5,) * 3, resampling=resampling)
+    ours = Preprocessing(
+        size=16, channels=3, mean=(0.5,) * 3, deviation=(0.5,) * 3, resampling=resampling
+    )
     number = {"bilinear": 2, "bicubic": 3}[resampling]
     theirs = np.asarray(pillow.fromarray(pixels).resize((16, 16), resample=number)).astype(int)
     found = ours.fitted(pixels)
@@ -48,7 +50,9 @@ def test_equals_pillow(height: int, width: int, resampling: str) -> None:
 
 def test_scaled() -> None:
     pixels = np.array([[[[0, 51, 255]]]], np.uint8)
-    preprocessing = Preprocessing(size=1, channels=3, mean=(0.5, 0.1, 0.0), deviation=(0.5, 0.2, 2.0))
+    preprocessing = Preprocessing(
+        size=1, channels=3, mean=(0.5, 0.1, 0.0), deviation=(0.5, 0.2, 2.0)
+    )
     np.testing.assert_allclose(preprocessing.scaled(pixels)[0, :, 0, 0], [-1, 0.5, 0.5], rtol=1e-6)
     assert preprocessing.scaled(np.zeros((5, 2, 3, 3), np.uint8)).shape == (5, 3, 2, 3)
 
@@ -93,13 +97,18 @@ def test_a_preparation_that_is_not_done_is_refused(changes: dict[str, Any], mess
     epoch=st.integers(0, 100),
     rows=st.permutations(range(6)),
 )
-def test_a_shift_is_a_function_of_seed_epoch_and_row(by: int, seed: int, epoch: int, rows: list[int]) -> None:
+def test_a_shift_is_a_function_of_seed_epoch_and_row(
+    by: int, seed: int, epoch: int, rows: list[int]
+) -> None:
     """Whatever else is in the batch; and each picture is moved as a whole, its edge repeated."""
     pixels = np.stack([picture(5, 7, 2, row) for row in rows])
     at, epochs = np.array(rows), np.full(6, epoch)
     moved = shifted(pixels, by, at, epochs, 6, seed)
     alone = np.concatenate(
-        [shifted(pixels[i : i + 1], by, at[i : i + 1], epochs[i : i + 1], 6, seed) for i in range(6)]
+        [
+            shifted(pixels[i : i + 1], by, at[i : i + 1], epochs[i : i + 1], 6, seed)
+            for i in range(6)
+        ]
     )
     np.testing.assert_array_equal(moved, alone)
     padded = np.pad(pixels, [(0, 0), (by, by), (by, by), (0, 0)], mode="edge")
@@ -126,4 +135,6 @@ def test_all_shifts_are_equally_frequent_and_epochs_differ() -> None:
     assert not np.array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[0], found[3])
     mixed = shifted(pixels, 1, rows, np.where(rows % 2, 1, 0), count, 0)
-    np.testing.assert_array_equal(mixed, np.where((rows % 2)[:, None, None, None], found[1], found[0]))
+    np.testing.assert_array_equal(
+        mixed, np.where((rows % 2)[:, None, None, None], found[1], found[0])
+    )

@@ -19,10 +19,15 @@ from seqloom.errors import DataError
 
 
 def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.conll", "New York\tB-LOC\n\u200b\tI-LOC\n\u00a0x\tO\n#tag\tO\n# \tO\n\nIt\tO\n")
+    path = write(
+        tmp_path, "a.conll", "New York\tB-LOC\n\u200b\tI-LOC\n\u00a0x\tO\n#tag\tO\n# \tO\n\nIt\tO\n"
+    )
     assert read(path) == [
         TaggedWords(
-            ("New York", "\u200b", "\u00a0x", "#tag", "# "), ("B-LOC", "I-LOC", "O", "O", "O"), path, 1
+            ("New York", "\u200b", "\u00a0x", "#tag", "# "),
+            ("B-LOC", "I-LOC", "O", "O", "O"),
+            path,
+            1,
         ),
         TaggedWords(("It",), ("O",), path, 7),
     ]
@@ -60,7 +65,10 @@ def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
 
 
 def test_sentences_end_at_blank_lines_of_any_kind_which_are_counted(tmp_path: Path) -> None:
-    path, report = write(tmp_path, "a.conll", b"\r\na\tO\r\n\t\r\n\r\nb\tO\r\n  \nc\tO"), ReadReport()
+    path, report = (
+        write(tmp_path, "a.conll", b"\r\na\tO\r\n\t\r\n\r\nb\tO\r\n  \nc\tO"),
+        ReadReport(),
+    )
     assert [one.words for one in read(path, report=report)] == [("a",), ("b",), ("c",)]
     assert [one.line for one in read(path)] == [2, 5, 7]
     said = " ".join(report.notices())
@@ -83,7 +91,9 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
     found = read(text, answers=False, report=report)
     assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), ((), 2), (("d",), 3)]
     assert "a line is taken as a sentence" in report.notes[0]
-    assert [one.words for one in read(text, answers=False, format="conll", on_bad_line="skip")] == [("a  b",)]
+    assert [one.words for one in read(text, answers=False, format="conll", on_bad_line="skip")] == [
+        ("a  b",)
+    ]
     wrong = write(tmp_path, "c.conll", "a\tI-X\n")
     assert read(wrong, answers=False)[0].words == ("a",)  # tags are not looked at
 
@@ -112,7 +122,10 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
         ("a\tO\n \tO\n", r"a\.conll:2: the word \(column 1\) is empty"),
         ("a\tO\nb\t\n", r"a\.conll:2: the tag \(column 2\) is empty"),
         ("a\tO\nb\tO \n", r"a\.conll:2: the tag \(column 2\) has spaces at an end: 'O '"),
-        ("a\nb\n", r"a\.conll:1: there must be a word and a tag, in columns 1 and 2, but the line has 1"),
+        (
+            "a\nb\n",
+            r"a\.conll:1: there must be a word and a tag, in columns 1 and 2, but the line has 1",
+        ),
         ("\n \n", r"a\.conll: there is no sentence in it"),
     ],
 )
@@ -133,15 +146,19 @@ def test_wrong_sentences_may_be_left_out(tmp_path: Path) -> None:
     }
 
 
-def test_a_sentence_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_without_end_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("seqloom.data.readers.conll.MOST_LINES", 3)
-    assert "is there a blank line after each sentence?" in refusal(write(tmp_path, "a.conll", "a\tO\n" * 4))
+    assert "is there a blank line after each sentence?" in refusal(
+        write(tmp_path, "a.conll", "a\tO\n" * 4)
+    )
     assert len(read(write(tmp_path, "b.conll", "a\tO\n" * 3 + "\n" + "a\tO\n" * 3))) == 2
 
 
-WORDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1).filter(
-    lambda one: one.strip(" ")
-)
+WORDS = st.text(
+    st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1
+).filter(lambda one: one.strip(" "))
 TAGS = st.sampled_from(["NOUN", "B-", "PUNCT", "O", "I", "$", "-LRB-"])
 
 
@@ -149,7 +166,9 @@ TAGS = st.sampled_from(["NOUN", "B-", "PUNCT", "O", "I", "$", "-LRB-"])
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[str, str]]]
 ) -> None:
-    text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
+    text = "\n".join(
+        "".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences
+    )
     path = write(tmp_path_factory.mktemp("law"), "a.conll", text)
     first = sentences[0][0][0].startswith(
         "\ufeff"

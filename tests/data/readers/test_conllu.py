@@ -72,7 +72,11 @@ WRONG = {
     "11 columns": (row(1, "a") + "\t_", 1, "but there are 11 "),
     "range of one": (f"73-73\ta{REST}", 1, "from a word to a later one, but is 73-73"),
     "range backwards": (f"3-2\ta{REST}", 1, "but is 3-2"),
-    "range elsewhere": (f"{row(1, 'a')}\n4-5\ta{REST}", 2, "the range 4-5 must stand right before word 4"),
+    "range elsewhere": (
+        f"{row(1, 'a')}\n4-5\ta{REST}",
+        2,
+        "the range 4-5 must stand right before word 4",
+    ),
     "ranges that overlap": (
         f"1-3\ta{REST}\n{row(1, 'a')}\n2-3\ta{REST}\n{row(2, 'b', head=1)}",
         3,
@@ -83,7 +87,11 @@ WRONG = {
         3,
         "up to word 3, but there are only 2",
     ),
-    "empty node elsewhere": (f"{row(1, 'a')}\n2.1\ta{REST}", 2, "the empty node 2.1 must be 1.1 here"),
+    "empty node elsewhere": (
+        f"{row(1, 'a')}\n2.1\ta{REST}",
+        2,
+        "the empty node 2.1 must be 1.1 here",
+    ),
     "empty node twice": (f"{row(1, 'a')}\n1.1\ta{REST}\n1.1\ta{REST}", 3, "must be 1.2 here"),
     "comment inside": (f"{row(1, 'a')}\n# text = a", 2, "a comment stands inside of the sentence"),
     "numbers": (
@@ -100,7 +108,9 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said_with_line_and_sentence(tmp_path: Path, name: str) -> None:
     text, line, said = WRONG[name]
-    message = refusal(write(tmp_path, "a.conllu", f"{row(1, 'first')}\n\n# sent_id = weird \t 7\n{text}\n"))
+    message = refusal(
+        write(tmp_path, "a.conllu", f"{row(1, 'first')}\n\n# sent_id = weird \t 7\n{text}\n")
+    )
     assert f"a.conllu:{line + 3}: sentence weird \\t 7: " in message
     assert said in message
 
@@ -134,5 +144,7 @@ def test_wrong_sentences_may_be_left_out(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_trees_are_not_read(tmp_path: Path, heads: tuple[str, str]) -> None:
-    path = write(tmp_path, "a.conllu", f"{row(1, 'a', head=heads[0])}\n{row(2, 'b', head=heads[1])}\n")
+    path = write(
+        tmp_path, "a.conllu", f"{row(1, 'a', head=heads[0])}\n{row(2, 'b', head=heads[1])}\n"
+    )
     assert read(path) == [TaggedWords(("a", "b"), ("X", "X"), path, 1)]

@@ -76,7 +76,9 @@ def test_blank_documents_are_skipped_and_counted(tmp_path: Path) -> None:
     ]
     report = ReadReport()
     assert documents(*paths, report=report, document="file") == [("x\n\n\ny", 1)]
-    assert [(count.number, count.first) for count in report.skips.values()] == [(1, f"{paths[1]}:1")]
+    assert [(count.number, count.first) for count in report.skips.values()] == [
+        (1, f"{paths[1]}:1")
+    ]
     report = ReadReport()
     assert len(documents(*paths, report=report)) == 2
     assert report.skips["blank"].number == 4
@@ -98,16 +100,24 @@ def test_bad_lines_as_the_policy_has_it(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", b"one\nb\xff\n two\n")
     assert refusal(lambda: documents(path, document="file")).startswith(f"{path}:2: is not UTF-8")
     report = ReadReport()
-    assert documents(path, report=report, document="paragraph", on_bad_line="skip") == [("one\n two", 1)]
+    assert documents(path, report=report, document="paragraph", on_bad_line="skip") == [
+        ("one\n two", 1)
+    ]
     assert report.skips["bad UTF-8"].number == 1
     assert documents(path, document="file", on_bad_line="replace") == [("one\nb\ufffd\n two", 1)]
-    assert documents(write(tmp_path, "b.txt", "ä\n".encode("utf-16")), encoding="utf-16") == [("ä", 1)]
+    assert documents(write(tmp_path, "b.txt", "ä\n".encode("utf-16")), encoding="utf-16") == [
+        ("ä", 1)
+    ]
 
 
 def test_rows_of_tables(tmp_path: Path) -> None:
     rows = ["one\ntwo", " ", "three, four"]
-    jsonl = write(tmp_path, "a.jsonl", "".join(json.dumps({"id": 1, "content": row}) + "\n" for row in rows))
-    csv = write(tmp_path, "b.csv.gz", gzip.compress(b'id,Text\n1,"one\ntwo"\n2, \n3,"three, four"\n'))
+    jsonl = write(
+        tmp_path, "a.jsonl", "".join(json.dumps({"id": 1, "content": row}) + "\n" for row in rows)
+    )
+    csv = write(
+        tmp_path, "b.csv.gz", gzip.compress(b'id,Text\n1,"one\ntwo"\n2, \n3,"three, four"\n')
+    )
     tsv = write(tmp_path, "c.tsv", "one\nthree, four\n")
     report = ReadReport()
     assert documents(jsonl, csv, tsv, report=report) == [
@@ -128,14 +138,19 @@ def test_rows_of_tables(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
-    jsonl, csv = write(tmp_path, "a.jsonl", '{"a": "x", "b": "y"}\n'), write(tmp_path, "a.csv", "a,b\nx,y\n")
+    jsonl, csv = (
+        write(tmp_path, "a.jsonl", '{"a": "x", "b": "y"}\n'),
+        write(tmp_path, "a.csv", "a,b\nx,y\n"),
+    )
     assert "say which with --set data.text=NAME" in refusal(lambda: documents(jsonl))
     assert "there is no column 'c' for data.text (found: 'a', 'b'" in refusal(
         lambda: documents(jsonl, text="c")
     )
     assert "must have 1 column, but has 2" in refusal(lambda: documents(csv))
     assert documents(csv, text="b") == [("y", 2)]
-    assert "there must be a header" in refusal(lambda: documents(csv, text="b", header=False), UsageError)
+    assert "there must be a header" in refusal(
+        lambda: documents(csv, text="b", header=False), UsageError
+    )
 
 
 # Pieces
@@ -199,7 +214,9 @@ def tokenizers() -> list[TextTokenizer]:
     return [train_tokenizer(text, kind, 330, form) for kind in kinds for form in ("none", "nfc")]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=TEXTS, size=st.integers(1, 8))
 def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
     text: str, size: int, tokenizers: list[TextTokenizer], monkeypatch: pytest.MonkeyPatch
@@ -211,7 +228,9 @@ def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
         assert [i for ids in tokenizer.encode(pieces) for i in ids] == tokenizer.encode([text])[0]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(
         TEXTS.map(lambda text: text.replace("\n", "").rstrip("\r").replace("\ufeff", "")),
@@ -223,7 +242,9 @@ def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
 def test_documents_in_pieces_are_the_same_documents(
     tmp_path: Path, lines: list[str], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path, "a.txt", "".join(line.replace("\0", "") + "\n" for line in [*lines, "end"]))
+    path = write(
+        tmp_path, "a.txt", "".join(line.replace("\0", "") + "\n" for line in [*lines, "end"])
+    )
     for document in ("line", "paragraph", "file"):
         monkeypatch.undo()
         whole = documents(path, document=document)
@@ -231,7 +252,9 @@ def test_documents_in_pieces_are_the_same_documents(
         assert documents(path, document=document) == whole
 
 
-def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_knows_its_line_and_is_not_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 100)
     lines = [
         f"line {number} of them " for number in range(1, 200)
@@ -250,7 +273,9 @@ def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pyt
         seen += piece.text
 
 
-def test_white_space_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_white_space_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 10)
     monkeypatch.setattr(seqloom.data.readers.documents, "MOST_SPACE", 1000)
     assert len(documents(write(tmp_path, "a.txt", "x" + "\n" * 900 + "y"), document="file")) == 1
@@ -287,7 +312,8 @@ def test_folders_patterns_and_files(tmp_path: Path) -> None:
     assert "4 files are read; left out: e.md, f.parquet.gz, notes.pdf; a pattern such as" in said[0]
     assert len(corpus_files([str(tmp_path)], DataConfig(format="text"))) == 7
     assert [
-        os.path.relpath(file, tmp_path) for file in corpus_files([f"{tmp_path}/**/*.txt*"], DataConfig())
+        os.path.relpath(file, tmp_path)
+        for file in corpus_files([f"{tmp_path}/**/*.txt*"], DataConfig())
     ] == ["a/z.txt.gz", "b.txt"]
     assert corpus_files([f"{tmp_path}/e.md"], DataConfig()) == [f"{tmp_path}/e.md"]
     said.clear()

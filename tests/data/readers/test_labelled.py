@@ -37,7 +37,10 @@ def read(
 ) -> list[LabelledText]:
     return list(
         read_labelled(
-            paths, DataConfig(**options), report if report is not None else ReadReport(), **(how or {})
+            paths,
+            DataConfig(**options),
+            report if report is not None else ReadReport(),
+            **(how or {}),
         )
     )
 
@@ -88,11 +91,15 @@ def test_every_form_gives_the_same_examples(
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     folder = tmp_path_factory.mktemp("forms")
     rows = [(text.lstrip(), label) for text, label in rows]
-    write(folder, "t.csv", "text,label\n" + "".join(f'"{text}",{label}\r\n' for text, label in rows))
+    write(
+        folder, "t.csv", "text,label\n" + "".join(f'"{text}",{label}\r\n' for text, label in rows)
+    )
     write(folder, "t.tsv", "label\ttext\n" + "".join(f"{label}\t{text}\n" for text, label in rows))
     write(folder, "n.csv", "".join(f'{label},"{text}",7\n' for text, label in rows))
     write(
-        folder, "t.jsonl", "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+        folder,
+        "t.jsonl",
+        "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows),
     )
     write(folder, "t.json", json.dumps({"test": [], "train": rows}))
     parquet.write_table(
@@ -114,7 +121,9 @@ def test_every_form_gives_the_same_examples(
         report = ReadReport()
         examples = found(*(str(folder / name) for name in names), report=report, **options)
         grouped = form in ("folder", "zip", "files")  # the order is that of the files
-        assert (sorted(examples) if grouped else examples) == (sorted(rows) if grouped else rows), form
+        assert (sorted(examples) if grouped else examples) == (sorted(rows) if grouped else rows), (
+            form
+        )
         assert report.used == report.read == len(rows), form
 
 
@@ -130,7 +139,9 @@ def test_any_bytes_are_read_or_refused(
     for answers in (True, False):
         with suppress(SeqloomError):
             examples = read(path, report=report, format=form, how={"answers": answers})
-            assert all(example.path == path and len(example.labels) == answers for example in examples)
+            assert all(
+                example.path == path and len(example.labels) == answers for example in examples
+            )
 
 
 # Tables
@@ -140,7 +151,10 @@ def test_an_example_knows_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", 'text,label\n"two\nlines",a\n\nc,b\n')
     assert [(one.text, one.line) for one in read(path)] == [("two\nlines", 2), ("c", 5)]
     lines = write(tmp_path, "l.txt", "\na b\n \nc d\n")
-    assert [(one.text, one.line) for one in read(lines, format="label_first")] == [("b", 2), ("d", 4)]
+    assert [(one.text, one.line) for one in read(lines, format="label_first")] == [
+        ("b", 2),
+        ("d", 4),
+    ]
 
 
 def test_several_tables_come_one_after_the_other(tmp_path: Path) -> None:
@@ -166,13 +180,22 @@ def test_several_tables_come_one_after_the_other(tmp_path: Path) -> None:
         ("a,b,c", {"text": "c", "second": "b", "label": "a"}, (2, 1, 0), ""),
         ("text,sentence1,sentence2,label", {"text": "text"}, (0, None, 3), ""),
         ("text,sentence1,sentence2,label", {"text": "sentence1"}, (1, 2, 3), "sentence2"),
-        ("sentence1,sentence2,label", {"how": {"pairs": False}, "text": "sentence2"}, (1, None, 2), ""),
+        (
+            "sentence1,sentence2,label",
+            {"how": {"pairs": False}, "text": "sentence2"},
+            (1, None, 2),
+            "",
+        ),
         ("source,target,text,label", {}, (2, None, 3), ""),
         ("source,target,label", {"how": {"pairs": True}}, (0, 1, 2), "source target"),
     ],
 )
 def test_columns_are_known_by_name(
-    tmp_path: Path, header: str, options: dict[str, Any], columns: tuple[int, int | None, int], guessed: str
+    tmp_path: Path,
+    header: str,
+    options: dict[str, Any],
+    columns: tuple[int, int | None, int],
+    guessed: str,
 ) -> None:
     path, report = (
         write(
@@ -186,7 +209,9 @@ def test_columns_are_known_by_name(
     cells = [f"c{at}" for at in columns if at is not None]
     assert [one.text, *([one.second] if one.second is not None else []), *one.labels] == cells
     assert [
-        name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in report.notes)
+        name
+        for name in header.split(",")
+        if any(f"'{name}' is taken" in remark for remark in report.notes)
     ] == guessed.split()
 
 
@@ -276,7 +301,10 @@ def test_an_empty_label_is_refused(tmp_path: Path, empty: str) -> None:  # row 5
 
 
 def test_blank_texts_are_counted(tmp_path: Path) -> None:
-    path, report = write(tmp_path, "t.csv", "premise,hypothesis,label\na,b,1\n ,,1\nc,,1\n"), ReadReport()
+    path, report = (
+        write(tmp_path, "t.csv", "premise,hypothesis,label\na,b,1\n ,,1\nc,,1\n"),
+        ReadReport(),
+    )
     assert len(read(path, report=report)) == 1
     assert {reason: count.number for reason, count in report.skips.items()} == {
         "the text is blank": 1,
@@ -287,8 +315,14 @@ def test_blank_texts_are_counted(tmp_path: Path) -> None:
 
 
 def test_numbers_must_be_numbers(tmp_path: Path) -> None:
-    path, report = write(tmp_path, "t.csv", "sentence1,sentence2,score\na,b,1.0\nc,d,\ne,f,5\n"), ReadReport()
-    assert [one.labels for one in read(path, report=report, how={"number": True})] == [("1.0",), ("5",)]
+    path, report = (
+        write(tmp_path, "t.csv", "sentence1,sentence2,score\na,b,1.0\nc,d,\ne,f,5\n"),
+        ReadReport(),
+    )
+    assert [one.labels for one in read(path, report=report, how={"number": True})] == [
+        ("1.0",),
+        ("5",),
+    ]
     assert report.skips["the score is blank"].number == 1
     for wrong in ("four", "nan", "inf", "1,5", "1_5"):
         assert ":1: the score must be a number" in refusal(
@@ -298,7 +332,10 @@ def test_numbers_must_be_numbers(tmp_path: Path) -> None:
 
 def test_what_is_no_labelled_text_is_refused(tmp_path: Path) -> None:
     plain = write(tmp_path, "p.txt", "a b\n")
-    assert "plain text has no labels: say where they are with --set data.format=label_first" in refusal(plain)
+    assert (
+        "plain text has no labels: say where they are with --set data.format=label_first"
+        in refusal(plain)
+    )
     with pytest.raises(UsageError, match="which is for words with tags"):
         read(plain, format="conll")
     with pytest.raises(UsageError, match=r"data\.label names a column"):
@@ -319,7 +356,10 @@ def test_fasttext_lines(tmp_path: Path) -> None:
         ReadReport(),
     )
     assert "a text must have one label, but has 2" in refusal(path)
-    assert found(path, report=report, label_separator=" ") == [("text __label__c", "a", "b"), ("other", "a")]
+    assert found(path, report=report, label_separator=" ") == [
+        ("text __label__c", "a", "b"),
+        ("other", "a"),
+    ]
     assert "read as data.format=fasttext" in report.notes[0]
     assert found(write(tmp_path, "bom.txt", "\ufeff\n__label__a one\n")) == [("one", "a")]
     none = write(tmp_path, "n.txt", "__label__a b\nno label\n")
@@ -329,7 +369,10 @@ def test_fasttext_lines(tmp_path: Path) -> None:
 
 def test_labels_end_before(tmp_path: Path) -> None:
     path = write(tmp_path, "l.txt", "NUM:dist How far ?\nLOC What ?\n")
-    assert found(path, format="label_first", label_until=":") == [("How far ?", "NUM"), ("What ?", "LOC")]
+    assert found(path, format="label_first", label_until=":") == [
+        ("How far ?", "NUM"),
+        ("What ?", "LOC"),
+    ]
     assert "l.txt:1: the label is empty" in refusal(
         path.replace("l.txt", "l.txt"), format="label_first", label_until="N"
     )
@@ -368,11 +411,15 @@ def test_labels_beside_texts_take_the_names_of_a_mapping(tmp_path: Path) -> None
     ]
     assert (report.used, report.skipped) == (3, 1)
     write(tmp_path, "x_labels.txt", "1\n2\n0\n1\n")
-    assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(texts, labels)  # row 57
+    assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(
+        texts, labels
+    )  # row 57
     write(tmp_path, "x_labels.txt", "1\n\n0\n1\n")
     assert "x_labels.txt:2: the label is empty" in refusal(texts, labels)
     write(tmp_path, "mapping.txt", "0\tnegative\n1\tnegative")
-    assert "mapping.txt:2: each line must be a number and its name, each once" in refusal(texts, labels)
+    assert "mapping.txt:2: each line must be a number and its name, each once" in refusal(
+        texts, labels
+    )
 
 
 @pytest.mark.parametrize(("texts", "labels", "shorter", "counts"), [(3, 2, "l", 3), (2, 5, "t", 5)])
@@ -415,7 +462,9 @@ def test_a_folder_for_each_class(tmp_path: Path, archive: bool) -> None:
         "pos/none": "\n",
     }
     if archive:
-        path = zipped(tmp_path, "t.zip", {f"reviews/{name}": text for name, text in content.items()})
+        path = zipped(
+            tmp_path, "t.zip", {f"reviews/{name}": text for name, text in content.items()}
+        )
     else:
         path = str(tmp_path)
         for name, text in content.items():
@@ -438,14 +487,17 @@ def test_folders_of_one_label_may_lie_deeper_but_parts_are_no_labels(tmp_path: P
     assert [labels for _, *labels in found(str(tmp_path / "one"))] == [["mail"], ["news"], ["news"]]
     for name in ("train/pos/a", "train/neg/b", "test/pos/c", "test/neg/d"):
         write(tmp_path / "two", name, "text")
-    assert "hold folders of the same names (neg, pos); name one of them instead, such as test" in refusal(
-        str(tmp_path / "two")
+    assert (
+        "hold folders of the same names (neg, pos); name one of them instead, such as test"
+        in refusal(str(tmp_path / "two"))
     )
     assert found(str(tmp_path / "two" / "train")) == [("text", "neg"), ("text", "pos")]
 
 
 def test_folders_that_hold_no_classes_are_refused(tmp_path: Path) -> None:
-    assert "must hold a file or a folder for each class, but holds no file" in refusal(str(tmp_path))
+    assert "must hold a file or a folder for each class, but holds no file" in refusal(
+        str(tmp_path)
+    )
     write(tmp_path, "train.csv", "text,label\n")
     assert "train.csv: a table stands among the files of classes" in refusal(str(tmp_path))
     assert "must be a folder, a .zip, or one of several files" in refusal(
@@ -456,7 +508,9 @@ def test_folders_that_hold_no_classes_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
-    path = Path(zipped(tmp_path, "t.zip", {"a.pos": "good film\n" * 50, "a.neg": "bad film\n" * 50}))
+    path = Path(
+        zipped(tmp_path, "t.zip", {"a.pos": "good film\n" * 50, "a.neg": "bad film\n" * 50})
+    )
     content = bytearray(path.read_bytes())
     content[200] ^= 255
     path.write_bytes(content)
@@ -488,9 +542,13 @@ def test_parts_of_a_json_file(tmp_path: Path) -> None:
         "has several parts ('train', 'oos_train'); say which to read, such as --set data.part=train"
         in refusal(path)
     )
-    assert "there is no part 'dev' for data.part (found: 'train', 'oos_train')" in refusal(path, part="dev")
+    assert "there is no part 'dev' for data.part (found: 'train', 'oos_train')" in refusal(
+        path, part="dev"
+    )
     assert [one.line for one in read(path, part="train")] == [1, 2]
-    rows = write(tmp_path, "rows.json", json.dumps([{"text": "a", "label": 1}, {"text": "b", "label": 2}]))
+    rows = write(
+        tmp_path, "rows.json", json.dumps([{"text": "a", "label": 1}, {"text": "b", "label": 2}])
+    )
     assert found(rows) == [("a", "1"), ("b", "2")]
     assert "rows.json:1: is not JSON at column" in refusal(write(tmp_path, "rows.json", "[{]"))
 
@@ -503,7 +561,9 @@ def test_labels_as_keys_of_a_json_file(tmp_path: Path) -> None:
     path = tmp_path / "s.json.gz"
     path.write_bytes(gzip.compress(json.dumps(spoken, indent=1).encode()))
     assert found(str(path)) == [("will it rain", "Weather"), ("play", "Music"), ("stop", "Music")]
-    latin = write(tmp_path, "l.json", json.dumps({"a": ["caf\u00e9"]}, ensure_ascii=False).encode("latin-1"))
+    latin = write(
+        tmp_path, "l.json", json.dumps({"a": ["caf\u00e9"]}, ensure_ascii=False).encode("latin-1")
+    )
     assert "is not UTF-8" in refusal(latin)
     assert found(latin, encoding="latin-1") == [("caf\u00e9", "a")]
     report = ReadReport()
@@ -552,7 +612,9 @@ def test_labels_of_parquet_may_be_no_texts(tmp_path: Path) -> None:
         ("a", "x", "y"),
         ("b",),
     ]
-    assert "a text, a number or a list of such must be here" in refusal(path(text=["a"], label=[{"x": 1}]))
+    assert "a text, a number or a list of such must be here" in refusal(
+        path(text=["a"], label=[{"x": 1}])
+    )
     assert "must hold texts, but holds int64" in refusal(path(text=[1], label=["x"]))
     report = ReadReport()
     assert found(path(text=["a", None], label=["x", "y"]), report=report) == [("a", "x")]

@@ -41,7 +41,10 @@ def refusal(rows: Sequence[LabelledText]) -> str:
     return str(caught.value)
 
 
-@given(st.lists(st.one_of(st.integers(-30, 30).map(str), st.text(max_size=3)), max_size=20), st.randoms())
+@given(
+    st.lists(st.one_of(st.integers(-30, 30).map(str), st.text(max_size=3)), max_size=20),
+    st.randoms(),
+)
 def test_one_order_whatever_the_data(labels: list[str], shuffler: random.Random) -> None:
     shuffled = labels * 2
     shuffler.shuffle(shuffled)
@@ -95,7 +98,9 @@ def test_a_label_with_one_example_is_said() -> None:  # row 53
         ("1e0", "1.00"),
     ],
 )
-def test_labels_that_differ_only_in_how_they_are_written(one: str, other: str) -> None:  # rows 54, 55
+def test_labels_that_differ_only_in_how_they_are_written(
+    one: str, other: str
+) -> None:  # rows 54, 55
     message = refusal(some("x", one, "y", one, other))
     assert f"{one!r} (t.csv:3)" in message
     assert f"{other!r} (t.csv:6)" in message
@@ -115,7 +120,12 @@ def test_very_unequal_labels_are_said() -> None:  # row 56
 def test_texts_that_come_again_are_counted() -> None:
     said = check_labels(
         examples(
-            ("One text", "a"), ("one  text", "a"), ("two", "b"), ("TWO ", "a"), ("one text", "a"), ("x", "b")
+            ("One text", "a"),
+            ("one  text", "a"),
+            ("two", "b"),
+            ("TWO ", "a"),
+            ("one text", "a"),
+            ("x", "b"),
         )
     )
     assert said == [
@@ -129,7 +139,10 @@ def test_a_pair_is_the_same_only_in_both_texts() -> None:
         return text_key(LabelledText(one, two, (), None, "t", 1))
 
     assert pair("a", "b") == pair(" A", "b\n")
-    assert len({pair("a", "b"), pair("b", "a"), pair("a b", None), pair("a", None), pair("a", "")}) == 5
+    assert (
+        len({pair("a", "b"), pair("b", "a"), pair("a b", None), pair("a", None), pair("a", "")})
+        == 5
+    )
 
 
 def test_labels_that_training_has_not_got() -> None:  # row 52

@@ -28,7 +28,10 @@ def read(
 ) -> list[ChoiceQuestion]:
     return list(
         read_choices(
-            paths, DataConfig(**options), report if report is not None else ReadReport(), answers=answers
+            paths,
+            DataConfig(**options),
+            report if report is not None else ReadReport(),
+            answers=answers,
         )
     )
 
@@ -45,7 +48,9 @@ def refusal(*paths: str, **options: Any) -> str:
 
 
 CHOICES = st.lists(
-    st.integers(2, 4).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number - 1))),
+    st.integers(2, 4).flatmap(
+        lambda number: st.tuples(st.just(number), st.integers(0, number - 1))
+    ),
     min_size=1,
     max_size=8,
 )
@@ -69,10 +74,15 @@ def test_every_form_gives_the_same_choices(
     )
     table = write(folder, "a.csv", "question,A,B,C,D,answer\n" + letters)
     texts = "".join(
-        f"{text},{row},{options[right]}\n" for (text, options, right), row in zip(rows, cells, strict=True)
+        f"{text},{row},{options[right]}\n"
+        for (text, options, right), row in zip(rows, cells, strict=True)
     )
     spelled = write(folder, "b.csv", "premise,choice1,choice2,choice3,choice4,label\n" + texts)
-    first = {"ctx": "first", "endings": ["one", "two"], "label": 0}  # shows that numbers count from 0
+    first = {
+        "ctx": "first",
+        "endings": ["one", "two"],
+        "label": 0,
+    }  # shows that numbers count from 0
     lists = [{"ctx": text, "endings": options, "label": right} for text, options, right in rows]
     numbered = write(folder, "c.jsonl", "".join(json.dumps(one) + "\n" for one in [first, *lists]))
     bare = write(
@@ -82,7 +92,9 @@ def test_every_form_gives_the_same_choices(
     )
     beside = write(folder, "d-labels.lst", "\n".join("ABCD"[right] for _, _, right in rows))
     pairs = [
-        (text, option, at == right) for text, options, right in rows for at, option in enumerate(options)
+        (text, option, at == right)
+        for text, options, right in rows
+        for at, option in enumerate(options)
     ]
     apart = write(
         folder,
@@ -95,9 +107,9 @@ def test_every_form_gives_the_same_choices(
         assert found(*paths, report=report) == rows, paths
         assert report.used == len(rows)
     assert found(numbered)[1:] == rows
-    assert [(text, options) for text, options, answer in found(bare, answers=False) if answer is None] == [
-        row[:2] for row in rows
-    ]
+    assert [
+        (text, options) for text, options, answer in found(bare, answers=False) if answer is None
+    ] == [row[:2] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +122,9 @@ def test_every_form_gives_the_same_choices(
         ("z x x", [2, 0, 0], ""),
     ],
 )
-def test_how_answers_are_written(tmp_path: Path, labels: str, answers: list[int], remark: str) -> None:
+def test_how_answers_are_written(
+    tmp_path: Path, labels: str, answers: list[int], remark: str
+) -> None:
     path = write(
         tmp_path,
         "t.tsv",
@@ -150,7 +164,10 @@ def test_numbers_that_are_options_are_those_options(tmp_path: Path) -> None:
         ),
         ("t,b,b,b\n", "'b' is spelled by 2 options"),  # and is no letter
         ("t,b,b, b\n", "'b' is spelled by 2 options"),
-        ("t,1,2,1\nt,1,1,1\n", "t.csv:3: the answer must tell one option, but '1' is spelled by 2 options"),
+        (
+            "t,1,2,1\nt,1,1,1\n",
+            "t.csv:3: the answer must tell one option, but '1' is spelled by 2 options",
+        ),
         ("t,x,y,\n", "t.csv:2: the answer is empty"),
         ("t,x,,0\n", "t.csv:2: a choice needs at least two options, none of them blank, but has 1"),
         ("t,,y,0\n", "but one of them is blank"),
@@ -207,7 +224,9 @@ def test_all_files_together_show_what_numbers_count_from(
 def test_it_may_be_told_what_numbers_count_from(
     tmp_path: Path, base: int, labels: str, answers: list[int] | str
 ) -> None:
-    path = write(tmp_path, "t.csv", "text,A,B,label\n" + "".join(f"t,1,2,{one}\n" for one in labels.split()))
+    path = write(
+        tmp_path, "t.csv", "text,A,B,label\n" + "".join(f"t,1,2,{one}\n" for one in labels.split())
+    )
     if isinstance(answers, str):
         assert answers in refusal(path, answers_from=base)
         return
@@ -243,15 +262,21 @@ def test_a_choice_has_at_most_26_columns_of_options(tmp_path: Path, named: bool)
     names = [f"option{number}" for number in range(27)]
     path = write(tmp_path, "t.csv", f"text,{','.join(names)},label\nt,{','.join(names)},0\n")
     message = (
-        "t.csv:1: a choice must have at most 26 columns of options, but has 27 ('option0' to 'option26')"
+        "t.csv:1: a choice must have at most 26 columns of options,"
+        " but has 27 ('option0' to 'option26')"
     )
     assert message in refusal(path, options=tuple(names) if named else ())
-    listed = write(tmp_path, "l.jsonl", json.dumps({"text": "t", "options": names, "label": "none"}) + "\n")
+    listed = write(
+        tmp_path, "l.jsonl", json.dumps({"text": "t", "options": names, "label": "none"}) + "\n"
+    )
     assert "a letter up to Z or one of the options" in refusal(listed)
 
 
 def test_columns_of_options_are_named_or_guessed(tmp_path: Path) -> None:
-    path, report = write(tmp_path, "t.csv", "goal,right,wrong,label\ng,a,b,0\nh,c,d,1\n"), ReadReport()
+    path, report = (
+        write(tmp_path, "t.csv", "goal,right,wrong,label\ng,a,b,0\nh,c,d,1\n"),
+        ReadReport(),
+    )
     assert (
         "the columns of the options are not known by name (found: 'goal', 'right', 'wrong', 'label')"
         in refusal(path)
@@ -260,8 +285,12 @@ def test_columns_of_options_are_named_or_guessed(tmp_path: Path) -> None:
         ("g", ("b", "a"), 0),
         ("h", ("d", "c"), 1),
     ]
-    assert report.notes[0] == f"{path}: 'goal' is taken as text; to take others: --set data.text=NAME"
-    assert "there is no column 'third' for data.options" in refusal(path, options=("right", "third"))
+    assert (
+        report.notes[0] == f"{path}: 'goal' is taken as text; to take others: --set data.text=NAME"
+    )
+    assert "there is no column 'third' for data.options" in refusal(
+        path, options=("right", "third")
+    )
     bare = write(tmp_path, "n.csv", "g,a,b,0\nh,c,d,1\n")
     assert found(bare, text="1", options=("2", "3"), label="4") == [
         ("g", ("a", "b"), 0),
@@ -294,7 +323,9 @@ def test_rows_of_one_premise_are_one_choice(tmp_path: Path) -> None:
         ("q", ("c", "d"), 0, 3),
     ]
     none = write(tmp_path, "n.csv", head + "p,a,0\nq,c,1\np,b,0\nq,d,0\n")
-    assert "n.csv:2: one of the 2 rows with this first text must be labelled as right" in refusal(none)
+    assert "n.csv:2: one of the 2 rows with this first text must be labelled as right" in refusal(
+        none
+    )
     assert "but 0 are (lines 2, 4)" in refusal(none)
     assert "but 2 are" in refusal(write(tmp_path, "t.csv", head + "p,a,1\np,b,1\n"))
     assert "t.csv:2: a choice needs at least two rows" in refusal(

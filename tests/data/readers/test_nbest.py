@@ -28,7 +28,9 @@ LINES = [
 
 
 def put(path: Path, *lines: Any) -> str:
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    )
     return str(path)
 
 
@@ -48,7 +50,9 @@ def test_json_and_tables_of_the_same_lists_are_the_same(tmp_path: Path) -> None:
     ]
     assert [one.line for one in again] == [2, 4]
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(written(lists, "jsonl").encode()))
-    assert [json_list(one) for one in read(str(tmp_path / "a.jsonl.gz"))] == [json_list(one) for one in lists]
+    assert [json_list(one) for one in read(str(tmp_path / "a.jsonl.gz"))] == [
+        json_list(one) for one in lists
+    ]
 
 
 def test_what_else_is_given_is_kept(tmp_path: Path) -> None:
@@ -59,14 +63,22 @@ def test_what_else_is_given_is_kept(tmp_path: Path) -> None:
         "reference": "x",
     }
     (one,) = read(put(tmp_path / "a.jsonl", line), score="am")
-    assert (one.id, one.reference, one.scores, one.others) == (7, "x", (-3,), {"voice": {"name": "f1"}})
+    assert (one.id, one.reference, one.scores, one.others) == (
+        7,
+        "x",
+        (-3,),
+        {"voice": {"name": "f1"}},
+    )
     assert json.loads(json_list(one)) == {
         "id": 7,
         "ref": "x",
         "voice": {"name": "f1"},
         "nbest": line["nbest"],
     }
-    assert list(table([one])) == ["id\ttext\tam\twords\tvoice\tref", '7\tx\t-3\t["x"]\t{"name": "f1"}\tx']
+    assert list(table([one])) == [
+        "id\ttext\tam\twords\tvoice\tref",
+        '7\tx\t-3\t["x"]\t{"name": "f1"}\tx',
+    ]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
@@ -153,7 +165,10 @@ WRONG = [
         "must be a finite number of size 1e+100 at most, but is -1e+308",
     ),
     ({"nbest": [{"text": "x"}]}, "hypothesis 1 of list 2 has no 'score'"),
-    ({"ref": 3, "nbest": [{"text": "x", "score": 1}]}, "the reference must be a text, but is a number"),
+    (
+        {"ref": 3, "nbest": [{"text": "x", "score": 1}]},
+        "the reference must be a text, but is a number",
+    ),
     ('{"nbest": [{"text": "x", "score": NaN}]}', "NaN is no number in JSON"),
     ('{"nbest": [{"text": "x", "score": 1e999}]}', "too large"),
     ('{"nbest": [', "is not JSON"),
@@ -175,7 +190,11 @@ WRONG_TABLES = [
     ("id\tscore\na\t1\n", 1, "lacks 'text'"),
     ("id\ttext\ttext\na\tx\ty\n", 1, "'text' stands twice"),
     ("id\ttext\tscore\na\tx\t1\na\tx\n", 3, "must have 3 cells like the header, but has 2"),
-    ("id\ttext\tscore\na\tx\t-1e308\n", 2, "must be a finite number of size 1e+100 at most, but is -1e+308"),
+    (
+        "id\ttext\tscore\na\tx\t-1e308\n",
+        2,
+        "must be a finite number of size 1e+100 at most, but is -1e+308",
+    ),
     ("id\ttext\tscore\na\tx\t" + "9" * 400 + "\n", 2, "must be a finite number, but is '999"),
     ("id\ttext\tscore\na\tx\tnan\n", 2, "must be a finite number, but is 'nan'"),
     ("id\ttext\tscore\na\tx\t1\na\tx\t\n", 3, "must be a finite number, but is ''"),
@@ -185,7 +204,9 @@ WRONG_TABLES = [
 
 
 @pytest.mark.parametrize(("content", "line", "message"), WRONG_TABLES)
-def test_a_wrong_table_is_named_with_its_line(content: str, line: int, message: str, tmp_path: Path) -> None:
+def test_a_wrong_table_is_named_with_its_line(
+    content: str, line: int, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.tsv").write_text(content)
     with pytest.raises(DataError) as error:
         read(str(tmp_path / "a.tsv"))
@@ -196,7 +217,8 @@ def test_a_wrong_table_is_named_with_its_line(content: str, line: int, message: 
 def test_files_that_hold_no_lists(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("id\ttext\n")
     with pytest.raises(
-        DataError, match="no lists of hypotheses in it; each row below the header must be one hypothesis"
+        DataError,
+        match="no lists of hypotheses in it; each row below the header must be one hypothesis",
     ):
         read(str(tmp_path / "a.tsv"))
     with pytest.raises(DataError, match="one line of JSON must be one list"):

@@ -30,7 +30,9 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def pairs(*paths: str, report: ReadReport | None = None, **options: Any) -> list[tuple[str, str, int]]:
+def pairs(
+    *paths: str, report: ReadReport | None = None, **options: Any
+) -> list[tuple[str, str, int]]:
     """(source, target, line) of every record."""
     report = report or ReadReport()
     records = list(read_pairs(paths, DataConfig(**options), report))
@@ -55,14 +57,17 @@ def test_texts_keep_blank_lines_and_their_numbers(tmp_path: Path) -> None:
     path, report = write(tmp_path, "a.txt", " one\n\n<s> two\t\r\n"), ReadReport()
     records = list(read_texts(path, DataConfig(), report))
     assert records == [
-        Record({"text": text}, path, line) for line, text in enumerate([" one", "", "<s> two\t"], start=1)
+        Record({"text": text}, path, line)
+        for line, text in enumerate([" one", "", "<s> two\t"], start=1)
     ]
     assert report.read == report.used == 3
 
 
 def test_texts_take_the_options(tmp_path: Path) -> None:
     path, report = write(tmp_path, "a.txt", b"one\n\xe9t\xe9\nlong line\n"), ReadReport()
-    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), ReadReport())] == [
+    assert [
+        r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), ReadReport())
+    ] == [
         "one",
         "été",
         "long line",
@@ -77,10 +82,14 @@ def test_texts_of_every_line(tmp_path: Path) -> None:
     path, report = write(tmp_path, "a.txt", b"one\n\xff\n\nfour"), ReadReport()
     records = list(read_texts(path, DataConfig(on_bad_line="skip"), report, every_line=True))
     assert records == [
-        Record({"text": text}, path, line) for line, text in enumerate(["one", "", "", "four"], start=1)
+        Record({"text": text}, path, line)
+        for line, text in enumerate(["one", "", "", "four"], start=1)
     ]
     assert report.notices()[0] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
-    assert list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), ReadReport(), every_line=True)) == []
+    assert (
+        list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), ReadReport(), every_line=True))
+        == []
+    )
     with pytest.raises(DataError, match="is empty"):
         list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), ReadReport()))
 
@@ -99,7 +108,11 @@ def test_parallel_text_is_paired_by_line(tmp_path: Path) -> None:
         {"source": "two \u2028x", "target": "zwei"},
         {"source": "three", "target": "drei"},
     ]
-    assert [(record.path, record.line) for record in records] == [(source, 1), (source, 2), (source, 3)]
+    assert [(record.path, record.line) for record in records] == [
+        (source, 1),
+        (source, 2),
+        (source, 3),
+    ]
 
 
 def test_blank_sides_are_skipped_together_and_counted(tmp_path: Path) -> None:  # row 51
@@ -144,7 +157,8 @@ def test_unequal_sides_are_an_error_even_at_the_end(  # row 50
     assert f"{paths[0]} has {counts[0]}, {paths[1]} has {counts[1]}" in message
     assert ("suspicious" in message) == (hint is not None)
     assert (
-        hint is None or f"the first suspicious line is {tmp_path}/{hint} (blank on one side only)" in message
+        hint is None
+        or f"the first suspicious line is {tmp_path}/{hint} (blank on one side only)" in message
     )
 
 
@@ -156,7 +170,11 @@ def test_a_nul_does_not_change_the_count_of_lines(tmp_path: Path) -> None:  # ro
 
 
 def test_an_empty_side_is_named(tmp_path: Path) -> None:  # rows 11 and 12
-    full, empty, blank = write(tmp_path, "a", "1\n"), write(tmp_path, "b", ""), write(tmp_path, "c", "\n")
+    full, empty, blank = (
+        write(tmp_path, "a", "1\n"),
+        write(tmp_path, "b", ""),
+        write(tmp_path, "c", "\n"),
+    )
     assert refusal(full, empty) == f"{empty}: must hold text, but is empty (0 bytes)"
     assert (
         refusal(full, blank)
@@ -225,7 +243,9 @@ def test_a_prefix_that_fits_nothing_or_too_much_says_so(tmp_path: Path) -> None:
 # Which form
 
 
-def test_the_form_follows_the_name_or_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_form_follows_the_name_or_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [("a", "b", 2)]
     assert pairs(write(tmp_path, "t.tsv.gz", gzip.compress(b"source\ttarget\na\tb\n"))) == expected
     assert pairs(write(tmp_path, "t.CSV", "source,target\na,b\n")) == expected
@@ -285,8 +305,9 @@ def test_columns_by_option(tmp_path: Path) -> None:
     report = ReadReport()
     assert pairs(path, report=report, source="c", target="a") == [("3", "1", 2)]
     assert report.notices() == []
-    assert "the columns of source and target are not known by name (found: 'a', 'b', 'c')" in refusal(
-        path, source="c"
+    assert (
+        "the columns of source and target are not known by name (found: 'a', 'b', 'c')"
+        in refusal(path, source="c")
     )
     assert pairs(write(tmp_path, "u.tsv", "a\tb\n1\t2\n"), target="a") == [("2", "1", 2)]
 
@@ -342,8 +363,12 @@ def test_names_that_stand_twice_are_an_error(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
-@pytest.mark.parametrize("options", [{}, {"header": True}, {"source": "source", "target": "target"}])
-def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[str, Any]) -> None:  # row 40
+@pytest.mark.parametrize(
+    "options", [{}, {"header": True}, {"source": "source", "target": "target"}]
+)
+def test_a_wrong_delimiter_is_guessed(
+    tmp_path: Path, mark: str, options: dict[str, Any]
+) -> None:  # row 40
     path = write(tmp_path, "t.csv", f"source{mark}target\na{mark}b\n")
     setting = "data.delimiter=" + mark.replace("\t", "\\t")
     assert refusal(path, **options).startswith(
@@ -358,7 +383,9 @@ def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[s
 
 def test_delimiters_by_option(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "source\ttarget\na,x\tb\n")
-    assert pairs(path, delimiter=parse(DataConfig, {"delimiter": "\\t"}).delimiter) == [("a,x", "b", 2)]
+    assert pairs(path, delimiter=parse(DataConfig, {"delimiter": "\\t"}).delimiter) == [
+        ("a,x", "b", 2)
+    ]
     assert pairs(write(tmp_path, "v.csv", 'source||target\n"a||x"||b|\n'), delimiter="||") == [
         ("a||x", "b|", 2)
     ]
@@ -389,7 +416,9 @@ def test_quotes_in_csv(tmp_path: Path) -> None:  # row 35
     assert report.notices() == [f"2 lines skipped: one side of the pair is blank (first: {path}:7)"]
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     rows=st.lists(
         st.lists(
@@ -403,7 +432,9 @@ def test_quotes_in_csv(tmp_path: Path) -> None:  # row 35
     ),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_csv_comes_back_with_its_line_numbers(tmp_path: Path, rows: list[list[str]], end: str) -> None:
+def test_csv_comes_back_with_its_line_numbers(
+    tmp_path: Path, rows: list[list[str]], end: str
+) -> None:
     rows.append(["x", "y"])
     file = io.StringIO()
     writer = csv.writer(file, lineterminator=end, quoting=csv.QUOTE_ALL)
@@ -425,7 +456,11 @@ def test_csv_comes_back_with_its_line_numbers(tmp_path: Path, rows: list[list[st
         ('a,b\nx,"open\nd,e\n"f","g"\n', 3, "the quote opened here closes in line 5 before 'f"),
         ('a,b\n"close" d,e\n', 3, "the quote opened here closes before ' d,e'"),
         ('"one\ntwo","open\n', 3, "the quote opened here is never closed"),
-        ('a,b\n"open,c\n' + "d,e\n" * 100, 3, "the quote opened here is not closed within 200 characters"),
+        (
+            'a,b\n"open,c\n' + "d,e\n" * 100,
+            3,
+            "the quote opened here is not closed within 200 characters",
+        ),
         (
             'a,b\n"open,c\nd,"\ne,f\n',
             3,
@@ -460,7 +495,9 @@ def test_rows_with_another_number_of_cells(tmp_path: Path, row: str, count: int)
     path, report = write(tmp_path, "t.csv", f"source,target\na,b\n{row}\ne,f\n"), ReadReport()
     for policy in ("error", "replace"):
         message = refusal(path, on_bad_line=policy)
-        assert message.startswith(f"{path}:3: the row must have 2 cells like the first, but has {count}")
+        assert message.startswith(
+            f"{path}:3: the row must have 2 cells like the first, but has {count}"
+        )
         assert "c" in message[message.index("(the row: ") :]
     assert pairs(path, report=report, on_bad_line="skip") == [("a", "b", 2), ("e", "f", 4)]
     assert report.notices()[-1] == f"1 line skipped: wrong number of cells (first: {path}:3)"
@@ -473,14 +510,18 @@ def test_bad_bytes_in_a_table_skip_the_whole_row(tmp_path: Path) -> None:
     assert pairs(path, on_bad_line="replace")[0] == ("a", "b\n\ufffd\nc", 2)
     assert refusal(path).startswith(f"{path}:3: is not UTF-8")
     head = write(tmp_path, "u.csv", b"source,target\xff\nsource,target\n")
-    assert refusal(head, on_bad_line="skip").startswith(f"{head}:1: the first row cannot be skipped")
+    assert refusal(head, on_bad_line="skip").startswith(
+        f"{head}:1: the first row cannot be skipped"
+    )
 
 
 def test_long_cells_are_read_up_to_our_own_limit(tmp_path: Path) -> None:  # row 41
     long = "x" * 500_000
     path = write(tmp_path, "t.csv", f'source,target\n"{long}",b\n')
     assert pairs(path) == [(long, "b", 2)]
-    assert f"{path}:2: the line must have at most 400000 bytes" in refusal(path, max_line_bytes=400_000)
+    assert f"{path}:2: the line must have at most 400000 bytes" in refusal(
+        path, max_line_bytes=400_000
+    )
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:  # row 42
@@ -522,7 +563,9 @@ def test_json_lines(tmp_path: Path) -> None:
         ReadReport(),
     )
     assert pairs(path, report=report) == [(" a\n", "ü😀", 1)]
-    assert report.notices()[0].startswith(f"{path}: 'input' is taken as source and 'output' as target")
+    assert report.notices()[0].startswith(
+        f"{path}: 'input' is taken as source and 'output' as target"
+    )
     assert report.skipped == 2
 
 
@@ -530,16 +573,24 @@ def test_the_form_of_hugging_face(tmp_path: Path) -> None:
     path = write(tmp_path, "t.jsonl", '{"id": "0", "translation": {"de": "eins", "en": "one"}}\n')
     assert pairs(path) == [("one", "eins", 1)]
     assert pairs(path, source="de", target="en") == [("eins", "one", 1)]
-    both = write(tmp_path, "u.jsonl", '{"src": "a", "tgt": "b", "translation": {"src": "c", "tgt": "d"}}\n')
+    both = write(
+        tmp_path, "u.jsonl", '{"src": "a", "tgt": "b", "translation": {"src": "c", "tgt": "d"}}\n'
+    )
     assert pairs(both, source="src", target="tgt") == [("a", "b", 1)]
-    assert "no column 'fr' for data.target (found: 'de', 'en'" in refusal(path, source="de", target="fr")
+    assert "no column 'fr' for data.target (found: 'de', 'en'" in refusal(
+        path, source="de", target="fr"
+    )
 
 
 GOOD = '{"source": "a", "target": "b"}\n'
 WRONG_JSON = {
     "43 broken": (GOOD + '{"source": "a", "target": }\n', 2, "is not JSON at column 27: "),
     "43 two": (GOOD + GOOD.strip() + GOOD, 2, "is not JSON at column 31: Extra data"),
-    "43 array": (f"[{GOOD.strip()}, {GOOD.strip()}]", 1, "is an array; convert it with: jq -c '.[]' FILE"),
+    "43 array": (
+        f"[{GOOD.strip()}, {GOOD.strip()}]",
+        1,
+        "is an array; convert it with: jq -c '.[]' FILE",
+    ),
     "43 array of lines": (f"[\n{GOOD}]", 1, "is an array; convert it with: jq -c '.[]' FILE"),
     "43 pretty": (
         '{\n  "source": "a"\n}',
@@ -547,7 +598,11 @@ WRONG_JSON = {
         "is an object over several lines; convert it with: jq -c . FILE",
     ),
     "43 text": (GOOD + '"a"\n', 2, "must be a JSON object, but is a text"),
-    "44": (GOOD + '{"source": "a", "target": "b", "source": "c"}\n', 2, "the key 'source' stands twice"),
+    "44": (
+        GOOD + '{"source": "a", "target": "b", "source": "c"}\n',
+        2,
+        "the key 'source' stands twice",
+    ),
     "44 deep": (
         GOOD + '{"source": "a", "target": "b", "more": [{"x": 1, "x": 2}]}\n',
         2,
@@ -559,10 +614,26 @@ WRONG_JSON = {
         2,
         "-Infinity is no number in JSON",
     ),
-    "45 1e999": (GOOD + '{"source": "a", "target": "b", "n": 1e999}\n', 2, "the number 1e999 is too large"),
-    "46 null": (GOOD + '{"source": null, "target": "b"}\n', 2, "'source' must be a text, but is null"),
-    "46 number": (GOOD + '{"source": "a", "target": 1.5}\n', 2, "'target' must be a text, but is a number"),
-    "46 list": (GOOD + '{"source": ["a"], "target": "b"}\n', 2, "'source' must be a text, but is a list"),
+    "45 1e999": (
+        GOOD + '{"source": "a", "target": "b", "n": 1e999}\n',
+        2,
+        "the number 1e999 is too large",
+    ),
+    "46 null": (
+        GOOD + '{"source": null, "target": "b"}\n',
+        2,
+        "'source' must be a text, but is null",
+    ),
+    "46 number": (
+        GOOD + '{"source": "a", "target": 1.5}\n',
+        2,
+        "'target' must be a text, but is a number",
+    ),
+    "46 list": (
+        GOOD + '{"source": ["a"], "target": "b"}\n',
+        2,
+        "'source' must be a text, but is a list",
+    ),
     "46 bool": (
         GOOD + '{"source": "a", "target": true}\n',
         2,
@@ -580,7 +651,11 @@ WRONG_JSON = {
         "half of a surrogate pair",
         "--set data.on_bad_line=skip",
     ),
-    "48 deep": (GOOD + '{"source": ' + "[" * 200_000 + "]" * 200_000 + "}\n", 2, "is JSON nested too deeply"),
+    "48 deep": (
+        GOOD + '{"source": ' + "[" * 200_000 + "]" * 200_000 + "}\n",
+        2,
+        "is JSON nested too deeply",
+    ),
     "48 int": (
         GOOD + '{"source": "a", "target": "b", "n": ' + "9" * 5000 + "}\n",
         2,
@@ -602,7 +677,9 @@ def test_wrong_json_names_its_line(tmp_path: Path, row: str) -> None:  # rows 43
 
 
 @pytest.mark.parametrize("bad", ["\\ud800", "\\udc00x", "\\u0000"])
-def test_half_characters_in_json_are_skipped_or_replaced(tmp_path: Path, bad: str) -> None:  # row 47
+def test_half_characters_in_json_are_skipped_or_replaced(
+    tmp_path: Path, bad: str
+) -> None:  # row 47
     path = write(tmp_path, "t.jsonl", GOOD + f'{{"source": "a", "target": "b{bad}"}}\n')
     skipped, replaced = ReadReport(), ReadReport()
     assert pairs(path, report=skipped, on_bad_line="skip") == [("a", "b", 1)]
@@ -619,7 +696,9 @@ def test_half_characters_in_json_are_skipped_or_replaced(tmp_path: Path, bad: st
 def test_messages_show_no_control_characters(tmp_path: Path) -> None:  # row 32
     path = write(tmp_path, "t.csv", "source,target\n\x1b[31mred\u202e,b,c\n")
     assert refusal(path).endswith(r"(the row: \x1b[31mred\u202e | b | c)")
-    assert "\x1b" not in refusal(write(tmp_path, "u.csv", "sou\x1brce,x\n1,2\n"), source="source", target="x")
+    assert "\x1b" not in refusal(
+        write(tmp_path, "u.csv", "sou\x1brce,x\n1,2\n"), source="source", target="x"
+    )
 
 
 def test_text_that_spells_special_tokens_stays_text(tmp_path: Path) -> None:  # row 31
@@ -648,7 +727,9 @@ awkward = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     content=awkward.map(b"".join),
     form=st.sampled_from(["tsv", "csv", "jsonl"]),
@@ -669,7 +750,9 @@ def test_any_bytes_end_in_records_or_one_error(
     assert report.used == used
     assert report.read == report.used + report.skipped + report.rejected
     if refused is None and form != "csv":
-        header = any("is taken as source" in notice for notice in report.notices()) and form == "tsv"
+        header = (
+            any("is taken as source" in notice for notice in report.notices()) and form == "tsv"
+        )
         assert report.read + header == content.count(b"\n") + (not content.endswith(b"\n"))
     if refused is not None and refused.line is None:
         assert not used

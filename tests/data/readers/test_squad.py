@@ -27,17 +27,30 @@ def read(
     report = report or ReadReport()
     found = list(read_questions(paths, DataConfig(**options), report, answers=answers))
     assert report.used == len(found)
-    assert all(one.context[answer.start :].startswith(answer.text) for one in found for answer in one.answers)
+    assert all(
+        one.context[answer.start :].startswith(answer.text)
+        for one in found
+        for answer in one.answers
+    )
     return found
 
 
-def squad(*questions: dict[str, Any], context: str = "Ein 🦊 in กำแพง.", title: str | None = "Foxes") -> str:
+def squad(
+    *questions: dict[str, Any], context: str = "Ein 🦊 in กำแพง.", title: str | None = "Foxes"
+) -> str:
     article: dict[str, Any] = {"paragraphs": [{"context": context, "qas": list(questions)}]}
-    return json.dumps({"version": "1.1", "data": [article if title is None else {"title": title, **article}]})
+    return json.dumps(
+        {"version": "1.1", "data": [article if title is None else {"title": title, **article}]}
+    )
 
 
 def question(text: str = "กำแพง", start: Any = 9, **more: Any) -> dict[str, Any]:
-    return {"id": "q7", "question": "Where?", "answers": [{"text": text, "answer_start": start}], **more}
+    return {
+        "id": "q7",
+        "question": "Where?",
+        "answers": [{"text": text, "answer_start": start}],
+        **more,
+    }
 
 
 def test_squad(tmp_path: Path) -> None:
@@ -70,13 +83,22 @@ WRONG = {
     "bytes": (question(start=12), "; the offset counts bytes, but must count code points"),
     "UTF-16": (question(start=10), "; the offset counts UTF-16 units, but must count code points"),
     "nowhere": (question("x"), "; it stands nowhere in the context"),
-    "before": (question(start=-6), "it would stand at -6 to -1, but the context has the code points 0 to 15"),
+    "before": (
+        question(start=-6),
+        "it would stand at -6 to -1, but the context has the code points 0 to 15",
+    ),
     "over the end": (question("กำแพง. ", 9), "it would stand at 9 to 16, but the context"),
-    "no number": (question(start="9"), "must have a `text`, not blank, and a whole number `answer_start`"),
+    "no number": (
+        question(start="9"),
+        "must have a `text`, not blank, and a whole number `answer_start`",
+    ),
     "true": (question(start=True), "a whole number"),
     "a fraction": (question(start=9.0), "a whole number"),
     "blank": (question(" ", 3), "must have a `text`, not blank"),
-    "answer is a text": ({"id": "q7", "question": "a", "answers": ["b"]}, "an answer must have a `text`"),
+    "answer is a text": (
+        {"id": "q7", "question": "a", "answers": ["b"]},
+        "an answer must have a `text`",
+    ),
     "answers are a text": (
         {"id": "q7", "question": "a", "answers": "b"},
         "its answers must be a list, but are a text",
@@ -142,9 +164,14 @@ def test_a_question_a_line(tmp_path: Path) -> None:
         {"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": 0}]},
         {"question": "q", "context": "c"},
     ]
-    path, report = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), ReadReport()
+    path, report = (
+        write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"),
+        ReadReport(),
+    )
     found = read(path, report=report)
-    assert found[0] == Question("a", "q", "x ab", (GoldAnswer(2, "ab"), GoldAnswer(0, "x")), "T", path, 1)
+    assert found[0] == Question(
+        "a", "q", "x ab", (GoldAnswer(2, "ab"), GoldAnswer(0, "x")), "T", path, 1
+    )
     assert [(one.name, one.answers, one.group, one.line) for one in found[1:]] == [
         ("2", (), "c", 2),
         ("3", (GoldAnswer(0, "c"),), "c", 3),
@@ -156,7 +183,10 @@ def test_a_question_a_line(tmp_path: Path) -> None:
             {"question": "q", "context": "x ab", "answers": {"text": ["ab"], "answer_start": [1]}},
             r'a\.jsonl:1: question "1": the answer',
         ),
-        ({"question": "q", "context": "x", "answers": {"text": ["ab"], "answer_start": []}}, "of one length"),
+        (
+            {"question": "q", "context": "x", "answers": {"text": ["ab"], "answer_start": []}},
+            "of one length",
+        ),
         (
             {"question": "q", "text2": "x"},
             r"a\.jsonl:1: the column of the context is not known by name \(found: 'question', 'text2'\)",
@@ -266,7 +296,11 @@ def test_columns_are_told_or_guessed_and_said_once(
             {"second": "x"},
             "there is no column 'x' for data.second (found: 'question', 'context')",
         ),
-        (["question", "context"], {"text": "context"}, "the column of the context is not known by name"),
+        (
+            ["question", "context"],
+            {"text": "context"},
+            "the column of the context is not known by name",
+        ),
         (
             ["Question", "QUESTION", "context"],
             {},
@@ -293,9 +327,12 @@ def test_columns_that_are_not_there_or_there_twice(
 
 
 def test_a_later_object_without_the_column(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.jsonl", '{"question": "q", "context": "c"}\n{"query": "q", "context": "c"}\n')
+    path = write(
+        tmp_path, "a.jsonl", '{"question": "q", "context": "c"}\n{"query": "q", "context": "c"}\n'
+    )
     with pytest.raises(
-        DataError, match=r"a\.jsonl:2: there is no 'question' in this object \(found: 'query', 'context'\)$"
+        DataError,
+        match=r"a\.jsonl:2: there is no 'question' in this object \(found: 'query', 'context'\)$",
     ):
         read(path)
 
@@ -338,8 +375,14 @@ def test_a_table_without_a_header(tmp_path: Path, header: Any) -> None:
             ),
         ),
         ({"text": "1"}, "must be told by number, but data.second is not given"),
-        ({"text": "1", "second": "context"}, "data.second names a column, so there must be a header"),
-        ({"text": "1", "second": "4"}, "a.csv:1: there is no column '4' for data.second (found: '1', '2'"),
+        (
+            {"text": "1", "second": "context"},
+            "data.second names a column, so there must be a header",
+        ),
+        (
+            {"text": "1", "second": "4"},
+            "a.csv:1: there is no column '4' for data.second (found: '1', '2'",
+        ),
     ],
 )
 def test_columns_without_a_header_are_told_by_number(
@@ -368,9 +411,17 @@ def test_columns_without_a_header_are_told_by_number(
         ("no", "", "is_impossible must be true, false, 1, 0 or empty, but is 'no'"),
     ],
 )
-def test_is_impossible_as_a_text(tmp_path: Path, form: str, cell: str, answer: str, said: str | None) -> None:
+def test_is_impossible_as_a_text(
+    tmp_path: Path, form: str, cell: str, answer: str, said: str | None
+) -> None:
     start = "0" if answer else ""
-    row = {"question": "q", "context": "c", "answer": answer, "answer_start": start, "is_impossible": cell}
+    row = {
+        "question": "q",
+        "context": "c",
+        "answer": answer,
+        "answer_start": start,
+        "is_impossible": cell,
+    }
     path, line = rows_file(tmp_path, form, row), 1 if form == "jsonl" else 2
     assert len(read(path, answers=False)) == 1
     if said is None:
@@ -395,9 +446,9 @@ def test_forms_that_are_none_of_ours() -> None:
         list(read_questions(["a.parquet"], DataConfig(), ReadReport()))
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
-    str.strip
-)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1
+).filter(str.strip)
 
 
 @given(TEXT, TEXT, st.integers(-3, 40))

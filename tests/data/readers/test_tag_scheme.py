@@ -50,8 +50,13 @@ def test_scheme(tags: set[str], scheme: str) -> None:
         ("B-X E-X I-X", 2),
     ],
 )
-def test_what_goes_on_with_no_span_is_an_error_or_repaired(tmp_path: Path, tags: str, at: int) -> None:
-    path, report = write(tmp_path, "a.conll", "".join(f"w\t{tag}\n" for tag in tags.split())), ReadReport()
+def test_what_goes_on_with_no_span_is_an_error_or_repaired(
+    tmp_path: Path, tags: str, at: int
+) -> None:
+    path, report = (
+        write(tmp_path, "a.conll", "".join(f"w\t{tag}\n" for tag in tags.split())),
+        ReadReport(),
+    )
     message = refusal(path)
     assert message.startswith(
         f"{path}:{at + 1}: the tag '{tags.split()[at]}' goes on with a span that nothing before it begins"

@@ -17,7 +17,10 @@ from seqloom.errors import DataError, UsageError
 
 
 def test_words_with_their_tag_after_the_last_mark(tmp_path: Path) -> None:
-    path, report = write(tmp_path, "a.txt", " The_DT a_b_NN ._. \n\n__SYM no _UH\nnone\n"), ReadReport()
+    path, report = (
+        write(tmp_path, "a.txt", " The_DT a_b_NN ._. \n\n__SYM no _UH\nnone\n"),
+        ReadReport(),
+    )
     assert read(path, report=report, format="tagged") == [
         TaggedWords(("The", "a_b", "."), ("DT", "NN", "."), path, 1),
         TaggedWords(("_", "_"), ("SYM", "UH"), path, 3),
@@ -26,7 +29,9 @@ def test_words_with_their_tag_after_the_last_mark(tmp_path: Path) -> None:
     assert f"2 x a word without a tag, which is left out (first: {path}:3)" in said
     assert f"1 x a tag without a word, which is taken to be the word _ (first: {path}:3)" in said
     assert "1 line skipped: no word has a tag" in said
-    assert read(path, format="tagged", answers=False)[0] == TaggedWords(("The", "a_b", "."), (), path, 1)
+    assert read(path, format="tagged", answers=False)[0] == TaggedWords(
+        ("The", "a_b", "."), (), path, 1
+    )
 
 
 def test_archives_of_texts(tmp_path: Path) -> None:
@@ -63,11 +68,14 @@ def test_spans_in_json(tmp_path: Path) -> None:
     }
     path, report = write(tmp_path, "a.json.gz", json.dumps(content)), ReadReport()
     assert read(path, report=report) == [
-        TaggedWords(("play", "Sky", "Blue", "'s", "x"), ("O", "B-track", "I-track", "O", "B-y"), path, 1),
+        TaggedWords(
+            ("play", "Sky", "Blue", "'s", "x"), ("O", "B-track", "I-track", "O", "B-y"), path, 1
+        ),
         TaggedWords(("stop",), ("O",), path, 3),
     ]
     assert (
-        f"1 x a span that begins or ends inside a word, which is cut there (first: {path}:1)" in report.notes
+        f"1 x a span that begins or ends inside a word, which is cut there (first: {path}:1)"
+        in report.notes
     )
     assert read(path, answers=False)[0].tags == ()
 
@@ -90,11 +98,19 @@ def test_json_of_another_form(tmp_path: Path, content: object) -> None:
 
 
 def test_lists_in_jsonl(tmp_path: Path) -> None:
-    rows = [{"tokens": ["I", "New York"], "ner_tags": ["O", "B-LOC"]}, {"words": ["x"], "tags": ["I-LOC"]}]
-    path, report = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), ReadReport()
+    rows = [
+        {"tokens": ["I", "New York"], "ner_tags": ["O", "B-LOC"]},
+        {"words": ["x"], "tags": ["I-LOC"]},
+    ]
+    path, report = (
+        write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"),
+        ReadReport(),
+    )
     assert [one.words for one in read(path, answers=False)] == [("I", "New York"), ("x",)]
     assert f"{path}:2: the tag 'I-LOC' goes on" in refusal(path)
-    assert read(path, report=report, repair_tags=True)[1] == TaggedWords(("x",), ("B-LOC",), path, 2)
+    assert read(path, report=report, repair_tags=True)[1] == TaggedWords(
+        ("x",), ("B-LOC",), path, 2
+    )
     assert report.skipped == 1
     for wrong in (
         {"tokens": ["a"], "tags": ["X", "Y"]},
@@ -109,7 +125,9 @@ def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
     row = {"tokens": ["I"], "spoken": ["i"], "ner_tags": ["O"], "pos_tags": ["PRON"], "mine": ["X"]}
     path, report = write(tmp_path, "a.jsonl", json.dumps(row)), ReadReport()
     assert read(path, report=report) == [TaggedWords(("I",), ("O",), path, 1)]
-    assert report.notes == [f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"]
+    assert report.notes == [
+        f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"
+    ]
     for name, tag in (("pos_tags", "PRON"), ("mine", "X")):
         assert read(path, label=name, text="spoken") == [TaggedWords(("i",), (tag,), path, 1)]
     assert ":1: there must be a list of texts, none of them blank, under theirs;" in refusal(
@@ -119,7 +137,8 @@ def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
 
 def test_forms_that_are_none_of_ours() -> None:
     with pytest.raises(
-        UsageError, match=r"one of the forms conll, conllu, tagged, json, jsonl, text, but data.format is csv"
+        UsageError,
+        match=r"one of the forms conll, conllu, tagged, json, jsonl, text, but data.format is csv",
     ):
         list(read_tagged(["a"], DataConfig(format="csv"), ReadReport()))
     with pytest.raises(UsageError, match="plain text has no tags"):

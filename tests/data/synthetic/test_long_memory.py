@@ -46,7 +46,10 @@ def answers(name: str, batch: Examples) -> list[list[str]]:
 @pytest.mark.parametrize("name", MEMORY_TASKS)
 def test_examples_are_a_function_of_seed_part_number_and_distance(name: str) -> None:
     batches = [
-        drawn(name, 12, part, number, seed, 8) for part in PARTS for number in (0, 1) for seed in (0, 1)
+        drawn(name, 12, part, number, seed, 8)
+        for part in PARTS
+        for number in (0, 1)
+        for seed in (0, 1)
     ]
     again = drawn(name, 12, "train", 0, 0, 8)
     assert np.array_equal(again.inputs, batches[0].inputs)
@@ -89,7 +92,9 @@ def test_adding_sums_the_two_marked_numbers_one_in_each_half() -> None:
     assert np.square(drawn("adding", 20, rows=20_000).targets - 1).mean() == pytest.approx(
         MEMORY_TASKS["adding"].chance, rel=0.05
     )
-    assert {int(k) for row in drawn("adding", 6).inputs for k in np.flatnonzero(row[:, 1])} == set(range(6))
+    assert {int(k) for row in drawn("adding", 6).inputs for k in np.flatnonzero(row[:, 1])} == set(
+        range(6)
+    )
 
 
 def test_copy_repeats_the_symbols_after_the_lag() -> None:
@@ -101,7 +106,9 @@ def test_copy_repeats_the_symbols_after_the_lag() -> None:
 
 
 def test_copy_strings_that_are_tested_are_not_trained_on() -> None:
-    known = {tuple(row) for number in range(20) for row in drawn("copy", 1, "train", number).targets}
+    known = {
+        tuple(row) for number in range(20) for row in drawn("copy", 1, "train", number).targets
+    }
     tested = {tuple(row) for part in PARTS[1:] for row in drawn("copy", 1, part).targets}
     assert len(known) > 20_000  # of 28,672
     assert len(tested) > 2_000  # of 4,096
@@ -121,7 +128,9 @@ def test_recall_asks_for_the_key_at_the_start() -> None:
 def test_agreement_goes_by_the_subject_at_that_distance() -> None:
     for distance in (1, 2, 3, 5, 17):
         batch = drawn("agreement", distance, rows=300)
-        for text, answer in zip(texts("agreement", batch), answers("agreement", batch), strict=True):
+        for text, answer in zip(
+            texts("agreement", batch), answers("agreement", batch), strict=True
+        ):
             subject = next(k for k, word in enumerate(text) if word in ANY_NOUN)
             assert len(text) - subject == distance  # the verb is the next word
             assert answer == ["were" if text[subject] in PLURALS else "was"]
@@ -134,7 +143,9 @@ def test_a_verb_inside_a_clause_agrees_with_its_own_noun() -> None:
         for k in places_of_be(text)
     )
     assert set(seen) == {(False, "was"), (True, "were")}
-    assert {text[k] for text in texts("cloze", drawn("cloze", 20)) for k in places_of_be(text)} == {"were"}
+    assert {text[k] for text in texts("cloze", drawn("cloze", 20)) for k in places_of_be(text)} == {
+        "were"
+    }
 
 
 def places_of_be(text: list[str]) -> list[int]:
@@ -153,7 +164,9 @@ def test_cloze_ends_where_the_first_noun_belongs() -> None:
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_sentences_are_clauses_and_at_most_two_adverbs(name: str) -> None:
-    kinds = {"that": "that", "the": "the", "was": "be", "were": "be"} | dict.fromkeys(ANY_NOUN, "noun")
+    kinds = {"that": "that", "the": "the", "was": "be", "were": "be"} | dict.fromkeys(
+        ANY_NOUN, "noun"
+    )
     used = Counter[tuple[str, ...]]()
     for text in texts(name, drawn(name, 21, rows=300)):
         rest = text[2:] if name == "agreement" else text[2:-3]
@@ -208,7 +221,8 @@ def test_going_by_the_last_noun_does_not_help(name: str, part: Part) -> None:
     guesses = task.last_noun(batch.inputs)
     last = [[word for word in text if word in ANY_NOUN][-1] for text in texts(name, batch)]
     expected = [
-        ("were" if noun in PLURALS else "was") if name == "agreement" else PLACES[noun] for noun in last
+        ("were" if noun in PLURALS else "was") if name == "agreement" else PLACES[noun]
+        for noun in last
     ]
     assert [task.classes[guess] for guess in guesses] == expected
     right = float((guesses == batch.targets[:, 0]).mean())
@@ -217,6 +231,7 @@ def test_going_by_the_last_noun_does_not_help(name: str, part: Part) -> None:
 
 def test_an_unknown_task_is_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"must be one of adding, copy, recall, agreement, cloze, but is 'nonsense'"
+        UsageError,
+        match=r"must be one of adding, copy, recall, agreement, cloze, but is 'nonsense'",
     ):
         task_named("nonsense")

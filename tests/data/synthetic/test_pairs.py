@@ -56,7 +56,11 @@ def signs(phrase: str) -> list[str]:
 
 
 def test_sizes(phrases: DatePhrases) -> None:
-    assert (len(phrases.train), len(phrases.held_out_years), len(phrases.held_out_forms)) == (4000, 300, 300)
+    assert (len(phrases.train), len(phrases.held_out_years), len(phrases.held_out_forms)) == (
+        4000,
+        300,
+        300,
+    )
     assert phrases.considered == 4600 + phrases.ambiguous
     assert phrases.locales == LOCALES
     assert 20 <= len({pair.locale for pair in phrases.train}) <= 40
@@ -82,7 +86,9 @@ def test_phrases_are_plain_text_of_fair_length(phrases: DatePhrases) -> None:
 
 
 def test_noise_is_there_and_some_phrases_have_none(phrases: DatePhrases) -> None:
-    clean = sum(p.phrase == write_date(date.fromisoformat(p.iso), p.locale, p.form) for p in phrases.train)
+    clean = sum(
+        p.phrase == write_date(date.fromisoformat(p.iso), p.locale, p.form) for p in phrases.train
+    )
     assert 0.1 < clean / len(phrases.train) < 0.7
     texts = [pair.phrase for pair in phrases.train]
     assert any(re.search(r"\d(st|ND|rd|TH)\b", text) for text in texts)
@@ -91,7 +97,9 @@ def test_noise_is_there_and_some_phrases_have_none(phrases: DatePhrases) -> None
     assert any(text.endswith(" ") for text in texts)
     assert any(text.isupper() for text in texts)
     assert any(re.search(r"\d\.[^\W\d_]", text) for text in texts)  # a blank is missing: 30.Juni
-    assert any(p.locale == "en_US" and p.form == "full" and "," not in p.phrase for p in phrases.train)
+    assert any(
+        p.locale == "en_US" and p.form == "full" and "," not in p.phrase for p in phrases.train
+    )
     assert any(p.locale == "de" and p.form == "long" and "." not in p.phrase for p in phrases.train)
 
 
@@ -106,7 +114,9 @@ def test_held_out_years_are_never_trained(phrases: DatePhrases) -> None:
     held = {pair.iso[:4] for pair in phrases.held_out_years}
     assert len(held) == 20
     assert not held & trained
-    assert {(p.locale, p.form) for p in phrases.held_out_years} <= {(p.locale, p.form) for p in phrases.train}
+    assert {(p.locale, p.form) for p in phrases.held_out_years} <= {
+        (p.locale, p.form) for p in phrases.train
+    }
 
 
 def test_held_out_forms_are_new_but_their_parts_are_known(phrases: DatePhrases) -> None:
@@ -142,9 +152,9 @@ def test_one_meaning_by_brute_force() -> None:
     reader = DateReader(locales, years)
     drawn = date_phrases(1, train=1500, held_out=60, locales=locales, years=years)
     for pair in everything(drawn):
-        assert meanings[rough_key(write_date(date.fromisoformat(pair.iso), pair.locale, pair.form))] == {
-            pair.iso
-        }
+        assert meanings[
+            rough_key(write_date(date.fromisoformat(pair.iso), pair.locale, pair.form))
+        ] == {pair.iso}
     ambiguous = 0
     for key, isos in meanings.items():
         assert {day.isoformat() for day in reader.dates(key)} == isos
@@ -189,7 +199,9 @@ def test_meanings(reader: DateReader, phrase: str, isos: set[str]) -> None:
 def test_keys() -> None:
     assert phrase_key(" 03/04/2021") == phrase_key("3/4/2021 ") != phrase_key("3.4.2021")
     assert phrase_key("04. 03. 2021.") == phrase_key("4.3.2021")
-    assert phrase_key("MARCH  3RD,2021") == phrase_key("March 3, 2021") != phrase_key("3 March 2021")
+    assert (
+        phrase_key("MARCH  3RD,2021") == phrase_key("March 3, 2021") != phrase_key("3 March 2021")
+    )
     assert phrase_key("4 NİSAN 1900") == phrase_key("4 Nisan 1900")
     assert phrase_key("1/1/00") == "1 / 1 / 0"
 
@@ -218,7 +230,9 @@ def test_turkish_letters_change_case_as_in_turkish() -> None:
         return {add_noise(text, "tr", "long", random.Random(seed)).strip() for seed in range(40)}
 
     assert {"3 NİSAN 2021", "3 nisan 2021"} <= all_noise(write_date(date(2021, 4, 3), "tr", "long"))
-    assert {"3 KASIM 2021", "3 kasım 2021"} <= all_noise(write_date(date(2021, 11, 3), "tr", "long"))
+    assert {"3 KASIM 2021", "3 kasım 2021"} <= all_noise(
+        write_date(date(2021, 11, 3), "tr", "long")
+    )
 
 
 def test_a_seed_gives_one_result_in_every_process() -> None:
@@ -234,7 +248,11 @@ def test_a_seed_gives_one_result_in_every_process() -> None:
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         }
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.strip() == here
 
@@ -261,7 +279,11 @@ def test_importing_needs_no_babel() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     assert (
         subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         == "False\n"
     )

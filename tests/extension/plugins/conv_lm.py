@@ -1,6 +1,6 @@
 """A family of models from outside: a causal convolution over the last tokens, with gated linear units.
 
-    h_t = GLU(W [E u_{t-k+1}; ..; E u_t] + b)        Dauphin et al. 2017, arXiv:1612.08083, equation 1, one layer
+    h_t = GLU(W [E u_{t-k+1}; ..; E u_t] + b)   (Dauphin et al. 2017, arXiv:1612.08083, equation 1, one layer)
 
 The state is the last k - 1 tokens of each row.
 """
@@ -54,7 +54,9 @@ class ConvLM(nn.Module):
     def __init__(self, config: ConvLMConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.embedding = nn.Embedding(c.vocabulary_size + 1, c.embedding_width)  # the first is NO_TOKEN's
+        self.embedding = nn.Embedding(
+            c.vocabulary_size + 1, c.embedding_width
+        )  # the first is NO_TOKEN's
         self.convolution = nn.Linear(c.window * c.embedding_width, 2 * c.width)
         self.output = FullOutput(c.width, c.vocabulary_size)
 
@@ -83,4 +85,6 @@ class ConvLM(nn.Module):
 
 
 SIZES = {"small": {}, "wide": {"window": 8, "width": 512}}
-seqloom.register_model("conv_lm", ConvLMConfig, ConvLM, SIZES, {"small": "one window of four tokens"})
+seqloom.register_model(
+    "conv_lm", ConvLMConfig, ConvLM, SIZES, {"small": "one window of four tokens"}
+)

@@ -1,4 +1,5 @@
-"""A recurrent cell from outside: the minimal gated unit (Zhou et al. 2016, arXiv:1603.09420, equations 8 to 10).
+"""A recurrent cell from outside: the minimal gated unit (Zhou et al. 2016, arXiv:1603.09420, equations 8 to
+10).
 
 f_t = σ(W_f x_t + U_f h_{t-1} + b_f)
 h̃   = tanh(W_h x_t + U_h (f_t ⊙ h_{t-1}) + b_h)
@@ -34,7 +35,9 @@ class MGU(Cell):
     backward_widths = (1, 1)
     product_inputs = (None, 2)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (by_h, by_gated) = state, ops.products
         f = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         gated = torch.mul(f, h, out=out.saved[2])

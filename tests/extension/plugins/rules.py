@@ -51,7 +51,9 @@ def avoid(setting: str, tokenizer: Tokenizer) -> LogitsProcessor:
 
 def length_ratio(answers: Sequence[str], references: Sequence[str]) -> float:
     """How near the lengths of answers are to those of references, 0 to 100."""
-    pairs = [(len(answer), len(reference)) for answer, reference in zip(answers, references, strict=True)]
+    pairs = [
+        (len(answer), len(reference)) for answer, reference in zip(answers, references, strict=True)
+    ]
     return sum(100 * min(pair) / max(*pair, 1) for pair in pairs) / len(pairs)
 
 

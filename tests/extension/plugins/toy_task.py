@@ -1,4 +1,5 @@
-"""A task from outside: a text is written backwards. Its data are lines, and each is its own answer, reversed."""
+"""A task from outside: a text is written backwards. Its data are lines, and each is its own answer,
+reversed."""
 
 from __future__ import annotations
 
@@ -140,7 +141,9 @@ def check(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
         training={},
         first_batch=[],
         errors=[],
-        tables=[("Lines", ("", "lines", "palindromes"), [("train", str(len(lines)), str(palindromes))])],
+        tables=[
+            ("Lines", ("", "lines", "palindromes"), [("train", str(len(lines)), str(palindromes))])
+        ],
     )
 
 

@@ -1,4 +1,5 @@
-"""An encoder from outside, for tasks with a head: each state is that of its token, and of its neighbour before."""
+"""An encoder from outside, for tasks with a head: each state is that of its token, and of its neighbour
+before."""
 
 from __future__ import annotations
 

@@ -50,11 +50,15 @@ def torchs(made: AdaptiveOutput) -> nn.AdaptiveLogSoftmaxWithLoss:
 def test_it_is_a_distribution_over_the_whole_vocabulary() -> None:
     logits = layer().logits(drawn(ROWS, STEPS, WIDTH))
     assert logits.shape == (ROWS, STEPS, VOCABULARY)
-    torch.testing.assert_close(logits.exp().sum(dim=-1), torch.ones(ROWS, STEPS).double(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        logits.exp().sum(dim=-1), torch.ones(ROWS, STEPS).double(), rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.parametrize("chunk", [2, 1024])
-def test_loss_and_gradients_are_those_of_its_own_logits(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_loss_and_gradients_are_those_of_its_own_logits(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
     monkeypatch.setattr(softmax, "CHUNK", chunk)
     made, y, hidden = layer(), targets(), drawn(ROWS, STEPS, WIDTH).requires_grad_()
     total, count = made.loss(hidden, y)
@@ -65,7 +69,9 @@ def test_loss_and_gradients_are_those_of_its_own_logits(monkeypatch: pytest.Monk
     assert int(count) == (y != IGNORE).sum()
     learned = [hidden, *made.parameters()]
     for mine, its in zip(
-        torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True
+        torch.autograd.grad(2 * total, learned),
+        torch.autograd.grad(2 * expected, learned),
+        strict=True,
     ):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-12)
 
@@ -74,9 +80,13 @@ def test_it_is_torchs_with_ids_for_ranks() -> None:
     made, hidden, y = layer(), drawn(20, WIDTH).requires_grad_(), torch.arange(20)
     its = torchs(made)
     ranks = shuffled_counts().argsort(descending=True).argsort()
-    torch.testing.assert_close(made.logits(hidden), its.log_prob(hidden)[:, ranks], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        made.logits(hidden), its.log_prob(hidden)[:, ranks], rtol=1e-12, atol=1e-12
+    )
     theirs = its(hidden, ranks[y])
-    torch.testing.assert_close(made.log_probs(hidden, y), theirs.output.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        made.log_probs(hidden, y), theirs.output.detach(), rtol=1e-12, atol=1e-12
+    )
     mine = torch.autograd.grad(made.loss(hidden, y).total, [hidden, *made.parameters()])
     for a, b in zip(
         mine, torch.autograd.grad(-theirs.output.sum(), [hidden, *its.parameters()]), strict=True
@@ -130,7 +140,9 @@ def test_under_autocast_it_is_close() -> None:
         low = made.loss(hidden, y).total
         logits = made.logits(hidden)
     assert low.dtype is logits.dtype is torch.float32
-    assert float(low.detach()) == pytest.approx(float(made.loss(hidden, y).total.detach()), rel=5e-3)
+    assert float(low.detach()) == pytest.approx(
+        float(made.loss(hidden, y).total.detach()), rel=5e-3
+    )
     torch.testing.assert_close(logits, made.logits(hidden), rtol=0, atol=0.1)
 
 

@@ -21,10 +21,13 @@ def test_every_kind_is_an_output(kind: OutputKind) -> None:
     assert int(count) == 5
     assert made.logits(hidden).shape == (3, 2, 20)
     made.eval()
-    torch.testing.assert_close(-made.log_probs(hidden, y).sum(), made.loss(hidden, y).total.detach())
+    torch.testing.assert_close(
+        -made.log_probs(hidden, y).sum(), made.loss(hidden, y).total.detach()
+    )
     with torch.device("meta"):
         shapes = {
-            name: value.shape for name, value in make_output(kind, 8, 20, samples=5).state_dict().items()
+            name: value.shape
+            for name, value in make_output(kind, 8, 20, samples=5).state_dict().items()
         }
     assert shapes == {name: value.shape for name, value in made.state_dict().items()}
 
@@ -36,4 +39,6 @@ def test_all_but_the_adaptive_can_be_tied() -> None:
             with pytest.raises(UsageError, match="tie_output must be false"):
                 make_output(kind, 8, 20, tied=embedding)
         else:
-            assert list(make_output(kind, 8, 20, tied=embedding, bias=False).parameters()) == [embedding]
+            assert list(make_output(kind, 8, 20, tied=embedding, bias=False).parameters()) == [
+                embedding
+            ]

@@ -22,7 +22,15 @@ from seqloom.protocols import OutputLayer
 from seqloom.shapes import IGNORE
 
 WIDTH, VOCABULARY, ORDER, SIZE = 3, 7, 4, 40
-HISTORY = [[NO_TOKEN, NO_TOKEN, 1], [NO_TOKEN, 1, 5], [1, 5, 2], [5, 2, 6], [5, 2, 6], [6, 2, 6], [2, 6, 0]]
+HISTORY = [
+    [NO_TOKEN, NO_TOKEN, 1],
+    [NO_TOKEN, 1, 5],
+    [1, 5, 2],
+    [5, 2, 6],
+    [5, 2, 6],
+    [6, 2, 6],
+    [2, 6, 0],
+]
 """Of seven positions the last three tokens."""
 
 
@@ -39,7 +47,9 @@ def output(order: int = ORDER, size: int = SIZE) -> MaxEntOutput:
 
 
 def hidden(history: list[list[int]] = HISTORY) -> Tensor:
-    return torch.cat([drawn(len(history), WIDTH), torch.tensor(history, dtype=torch.float64)], dim=1)
+    return torch.cat(
+        [drawn(len(history), WIDTH), torch.tensor(history, dtype=torch.float64)], dim=1
+    )
 
 
 def start_by_hand(tokens: list[int], size: int = SIZE) -> int:
@@ -73,10 +83,15 @@ def close(actual: object, expected: object) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("order", "size"), [(2, SIZE), (ORDER, SIZE), (ORDER, VOCABULARY), (ORDER, 5000)])
+@pytest.mark.parametrize(
+    ("order", "size"), [(2, SIZE), (ORDER, SIZE), (ORDER, VOCABULARY), (ORDER, 5000)]
+)
 def test_logits_and_gradients_are_those_of_the_equation(order: int, size: int) -> None:
     """With a table of one vocabulary all blocks are the same; in one of 40 they overlap."""
-    made, inputs = output(order, size), hidden([row[ORDER - order :] for row in HISTORY]).requires_grad_()
+    made, inputs = (
+        output(order, size),
+        hidden([row[ORDER - order :] for row in HISTORY]).requires_grad_(),
+    )
     weights = drawn(len(HISTORY), VOCABULARY, seed=9)
     actual, expected = made.logits(inputs), logits_by_hand(made, inputs)
     close(actual, expected)
@@ -146,7 +161,9 @@ def test_histories_that_share_weights_learn_together() -> None:
     """Two blocks that begin d apart: the word v of the one has the weight of v - d of the other."""
     made = output(order=2, size=VOCABULARY + 3)
     starts = made.starts(torch.arange(VOCABULARY)[:, None])[:, 0].tolist()
-    one, other = next((a, b) for a in range(VOCABULARY) for b in range(VOCABULARY) if starts[b] > starts[a])
+    one, other = next(
+        (a, b) for a in range(VOCABULARY) for b in range(VOCABULARY) if starts[b] > starts[a]
+    )
     apart = starts[other] - starts[one]
     (gradient,) = torch.autograd.grad(made.logits(hidden([[one]]))[0, apart], made.table)
     with torch.no_grad():
@@ -173,7 +190,9 @@ def test_the_largest_ids_survive_the_way_as_float32_and_the_hash() -> None:
     torch.nn.init.normal_(made.table)
     ids = torch.tensor([[LARGEST_ID - 1, LARGEST_ID, LARGEST_ID - 2]])
     assert torch.equal(ids.float().long(), ids)
-    assert made.starts(ids).tolist() == [[start_by_hand(ids[0, 3 - n :].tolist()) for n in (1, 2, 3)]]
+    assert made.starts(ids).tolist() == [
+        [start_by_hand(ids[0, 3 - n :].tolist()) for n in (1, 2, 3)]
+    ]
     assert int(ids.max()) + 1 + PRIME < 2**63 // MULTIPLIER
 
 

@@ -22,7 +22,9 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def layer(kind: Kind, samples: int = 6, *, bias: bool = True, alpha: float | None = None) -> SampledOutput:
+def layer(
+    kind: Kind, samples: int = 6, *, bias: bool = True, alpha: float | None = None
+) -> SampledOutput:
     made = SampledOutput(kind, WIDTH, VOCABULARY, bias=bias, samples=samples, alpha=alpha).double()
     with torch.no_grad():
         made.full.weight.copy_(drawn(VOCABULARY, WIDTH, seed=2))
@@ -68,14 +70,20 @@ def test_loss_and_gradients_are_those_of_the_formula(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, samples: int, bias: bool, chunk: int
 ) -> None:
     monkeypatch.setattr(softmax, "CHUNK", chunk)
-    made, y, hidden = layer(kind, samples, bias=bias), targets(), drawn(ROWS, WIDTH).requires_grad_()
+    made, y, hidden = (
+        layer(kind, samples, bias=bias),
+        targets(),
+        drawn(ROWS, WIDTH).requires_grad_(),
+    )
     sample = draws(made, seed=samples)
     assert set(sample.ids.tolist()) & set(y.tolist())  # accidental hits
     total, expected = made.sampled_loss(hidden, y, sample), written_out(made, hidden, y, sample)
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
     learned = [hidden, *made.parameters()]
     for mine, its in zip(
-        torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True
+        torch.autograd.grad(2 * total, learned),
+        torch.autograd.grad(2 * expected, learned),
+        strict=True,
     ):
         torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-10)
 
@@ -100,7 +108,9 @@ def test_the_gradient_of_importance_comes_closer_with_more_samples() -> None:
         (exact,) = torch.autograd.grad(made.full.loss(hidden, y).total, [made.full.weight])
         mean = torch.zeros_like(exact)
         for seed in range(200):
-            (one,) = torch.autograd.grad(made.sampled_loss(hidden, y, draws(made, seed)), [made.full.weight])
+            (one,) = torch.autograd.grad(
+                made.sampled_loss(hidden, y, draws(made, seed)), [made.full.weight]
+            )
             mean += one / 200
         errors.append(float((mean - exact).norm() / exact.norm()))
     assert errors == sorted(errors, reverse=True)
@@ -111,7 +121,9 @@ def test_only_targets_and_draws_have_gradients() -> None:
     for kind in KINDS:
         made, y = layer(kind, 2), torch.tensor([1, 4])
         sample = Draws(torch.tensor([4, 9]), torch.tensor([1, 1]))
-        (gradient,) = torch.autograd.grad(made.sampled_loss(drawn(2, WIDTH), y, sample), [made.full.weight])
+        (gradient,) = torch.autograd.grad(
+            made.sampled_loss(drawn(2, WIDTH), y, sample), [made.full.weight]
+        )
         assert gradient.ne(0).any(dim=1).nonzero()[:, 0].tolist() == [1, 4, 9]
 
 
@@ -120,7 +132,9 @@ def test_draws_follow_the_counts_raised_to_alpha() -> None:
     sample = draws(made, seed=0)
     share = torch.zeros(VOCABULARY).double()
     share[sample.ids] = sample.times.double() / made.samples
-    expected = torch.arange(VOCABULARY).double().clamp(min=1)  # (k²)^0.5, and 1 for what never occurs
+    expected = (
+        torch.arange(VOCABULARY).double().clamp(min=1)
+    )  # (k²)^0.5, and 1 for what never occurs
     torch.testing.assert_close(share, expected / expected.sum(), rtol=0.05, atol=0)
 
 
@@ -140,7 +154,9 @@ def test_evaluation_is_the_full_softmax(kind: Kind) -> None:
     y[3] = IGNORE
     expected = F.cross_entropy(made.logits(hidden), y, reduction="sum", ignore_index=IGNORE)
     torch.testing.assert_close(made.loss(hidden, y).total, expected)
-    torch.testing.assert_close(made.loss(hidden, y, 0.1).total, made.full.loss(hidden, y, 0.1).total)
+    torch.testing.assert_close(
+        made.loss(hidden, y, 0.1).total, made.full.loss(hidden, y, 0.1).total
+    )
     torch.testing.assert_close(-made.log_probs(hidden, y).sum(), expected)
     assert made.log_probs(hidden, y)[3] == 0
 
@@ -152,13 +168,16 @@ def test_ignored_positions_are_as_if_they_were_not_there(kind: Kind) -> None:
     torch.manual_seed(0)
     total, count = made.loss(hidden, y)
     trained = y != IGNORE
-    torch.testing.assert_close(total, made.sampled_loss(hidden[trained], y[trained], draws(made, 0)))
+    torch.testing.assert_close(
+        total, made.sampled_loss(hidden[trained], y[trained], draws(made, 0))
+    )
     assert int(count) == ROWS - 3
     nothing, none = made.loss(hidden, torch.full_like(y, IGNORE))
     torch.autograd.backward(nothing)
     assert (float(nothing.detach()), int(none)) == (0.0, 0)
     assert all(
-        parameter.grad is not None and bool(parameter.grad.eq(0).all()) for parameter in made.parameters()
+        parameter.grad is not None and bool(parameter.grad.eq(0).all())
+        for parameter in made.parameters()
     )
 
 
@@ -187,7 +206,9 @@ def test_under_autocast_it_is_close(kind: Kind) -> None:
     assert low.dtype is torch.float32
     assert float(low.detach()) == pytest.approx(float(exact.detach()), rel=1e-2)
     learned = [hidden, *made.parameters()]
-    for mine, its in zip(torch.autograd.grad(low, learned), torch.autograd.grad(exact, learned), strict=True):
+    for mine, its in zip(
+        torch.autograd.grad(low, learned), torch.autograd.grad(exact, learned), strict=True
+    ):
         assert mine.dtype is torch.float32
         assert float((mine - its).norm() / its.norm()) < 0.05
 

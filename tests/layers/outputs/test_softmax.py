@@ -65,8 +65,12 @@ def test_a_loss_is_the_same_in_any_shape() -> None:
     whole = made.loss(hidden, y)
     flat = made.loss(hidden.flatten(0, 1), y.flatten())
     assert torch.equal(whole.total, flat.total)
-    parts = [made.loss(hidden[row, step], y[row, step]) for row in range(ROWS) for step in range(STEPS)]
-    torch.testing.assert_close(sum((p.total for p in parts), torch.zeros(())), whole.total, check_dtype=False)
+    parts = [
+        made.loss(hidden[row, step], y[row, step]) for row in range(ROWS) for step in range(STEPS)
+    ]
+    torch.testing.assert_close(
+        sum((p.total for p in parts), torch.zeros(())), whole.total, check_dtype=False
+    )
     assert sum(int(p.count) for p in parts) == whole.count
 
 
@@ -88,12 +92,19 @@ def test_logits_are_a_linear_map_and_may_be_tied_to_an_embedding() -> None:
 
 
 @pytest.mark.parametrize("low", [False, True], ids=["float32 hidden", "bfloat16 hidden"])
-def test_under_autocast_only_the_products_are_rough(monkeypatch: pytest.MonkeyPatch, low: bool) -> None:
+def test_under_autocast_only_the_products_are_rough(
+    monkeypatch: pytest.MonkeyPatch, low: bool
+) -> None:
     """A total that is itself held in bfloat16 would be wrong by 1 in 256."""
     monkeypatch.setattr(module, "CHUNK", 64)
     positions, vocabulary, width = 1000, 50, 16
     made = FullOutput(width, vocabulary)
-    hidden = drawn(positions, width).bfloat16().to(torch.bfloat16 if low else torch.float32).requires_grad_()
+    hidden = (
+        drawn(positions, width)
+        .bfloat16()
+        .to(torch.bfloat16 if low else torch.float32)
+        .requires_grad_()
+    )
     y = torch.arange(positions) % vocabulary
     with torch.autocast("cpu", torch.bfloat16):
         total, count = made.loss(hidden, y, 0.1)
@@ -105,7 +116,9 @@ def test_under_autocast_only_the_products_are_rough(monkeypatch: pytest.MonkeyPa
     exact = hidden.detach().float().requires_grad_()
     expected = F.cross_entropy(made.logits(exact), y, reduction="sum", label_smoothing=0.1)
     assert float(total.detach()) == pytest.approx(float(expected.detach()), rel=2e-4)
-    for mine, its in zip(actual, torch.autograd.grad(expected, [exact, *made.parameters()]), strict=True):
+    for mine, its in zip(
+        actual, torch.autograd.grad(expected, [exact, *made.parameters()]), strict=True
+    ):
         assert float((mine - its).norm() / its.norm()) < 0.01
 
 
@@ -124,12 +137,16 @@ def test_without_gradients_only_the_logits_are_formed() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 @pytest.mark.parametrize("bias", [False, True])
-def test_log_probs_are_those_of_the_logits(monkeypatch: pytest.MonkeyPatch, bias: bool, chunk: int) -> None:
+def test_log_probs_are_those_of_the_logits(
+    monkeypatch: pytest.MonkeyPatch, bias: bool, chunk: int
+) -> None:
     monkeypatch.setattr(module, "CHUNK", chunk)
     made, y, hidden = layer(bias=bias), targets(), drawn(ROWS, STEPS, WIDTH)
     found = made.log_probs(hidden, y)
     trained = y != IGNORE
-    expected = made.logits(hidden).log_softmax(dim=-1).gather(-1, y.where(trained, 0)[..., None])[..., 0]
+    expected = (
+        made.logits(hidden).log_softmax(dim=-1).gather(-1, y.where(trained, 0)[..., None])[..., 0]
+    )
     torch.testing.assert_close(found, expected.where(trained, 0), rtol=1e-12, atol=1e-14)
     assert not found.requires_grad
     torch.testing.assert_close(-found.sum(), made.loss(hidden, y).total)

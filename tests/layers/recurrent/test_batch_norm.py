@@ -81,8 +81,12 @@ def written_out(
     sums = Sums(cell, layer, statistics=statistics)
     positions = [[t for t, real in enumerate(row) if real] for row in mask.tolist()]
     positions = [places[::-1] for places in positions] if backward else positions
-    states: list[list[Tensor]] = [[part[row] for row in range(len(mask))] for part in layer.start(len(mask))]
-    outputs = [[torch.zeros(layer.output_width, dtype=torch.double)] * mask.shape[1] for _ in positions]
+    states: list[list[Tensor]] = [
+        [part[row] for row in range(len(mask))] for part in layer.start(len(mask))
+    ]
+    outputs = [
+        [torch.zeros(layer.output_width, dtype=torch.double)] * mask.shape[1] for _ in positions
+    ]
     for k in range(max(map(len, positions))):
         live = [row for row, places in enumerate(positions) if len(places) > k]
         statistics.step = k
@@ -93,7 +97,9 @@ def written_out(
             for part, values in zip(states, (h, c), strict=False):
                 part[row] = values[at]
             outputs[row][positions[row][k]] = h[at]
-    return torch.stack([torch.stack(row) for row in outputs]), tuple(torch.stack(part) for part in states)
+    return torch.stack([torch.stack(row) for row in outputs]), tuple(
+        torch.stack(part) for part in states
+    )
 
 
 def batch_normalised(kind: str, **more: Any) -> RecurrentStack:
@@ -128,8 +134,13 @@ def test_in_training_each_step_is_normalised_over_its_true_rows(kind: str) -> No
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_left_right_and_inside_agree_and_may_hold_anything(kind: str, training: bool) -> None:
-    inputs, found = drawn(ROWS, 4, INPUT if kind not in KINDS else KINDS[kind].get("input_width", INPUT)), []
+def test_padding_left_right_and_inside_agree_and_may_hold_anything(
+    kind: str, training: bool
+) -> None:
+    inputs, found = (
+        drawn(ROWS, 4, INPUT if kind not in KINDS else KINDS[kind].get("input_width", INPUT)),
+        [],
+    )
     for seed, padding in enumerate([[0, 1, 2, 3], [4, 5, 6, 7], [0, 3, 4, 7]]):
         layers = batch_normalised(kind, bidirectional=True)
         layers(drawn(ROWS, 4, inputs.shape[-1], seed=4))  # something to have kept
@@ -158,13 +169,18 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
         layers(inputs)
         for key, (mean, variance) in batch.found.items():
             old = running.get(key, (torch.zeros_like(mean), torch.ones_like(mean)))
-            running[key] = 0.9 * old[0] + 0.1 * mean.detach(), 0.9 * old[1] + 0.1 * variance.detach()
+            running[key] = (
+                0.9 * old[0] + 0.1 * mean.detach(),
+                0.9 * old[1] + 0.1 * variance.detach(),
+            )
     for which, norm in (("x", layer.norm_x), ("h", layer.norm_h), ("c", layer.norm_c)):
         if norm is None:
             assert (which, cell) != ("c", "lstm")
             continue
         for step in range(STEPS):
-            parts = [moments for (of, _, at), moments in running.items() if (of, at) == (which, step)]
+            parts = [
+                moments for (of, _, at), moments in running.items() if (of, at) == (which, step)
+            ]
             close(norm.running_mean[step], torch.cat([mean for mean, _ in parts]))
             close(norm.running_variance[step], torch.cat([variance for _, variance in parts]))
         assert norm.running_mean[STEPS:].eq(0).all()
@@ -185,8 +201,12 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
         x, statistics = inputs[:, step], Running(cell, running)
         statistics.step = step
         state = tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(ROWS)))
-        _, _, gates = EQUATIONS[cell](Sums(cell, layer, statistics=statistics), x, state[0], state[-1])
-        close(layer.gate_values(layer.input_gates(layer.input_product(x), step), state, step), gates)
+        _, _, gates = EQUATIONS[cell](
+            Sums(cell, layer, statistics=statistics), x, state[0], state[-1]
+        )
+        close(
+            layer.gate_values(layer.input_gates(layer.input_product(x), step), state, step), gates
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,7 +236,9 @@ def test_rows_and_batches_without_steps_are_let_through(padding: str) -> None:
 
 
 def test_the_gain_starts_at_a_tenth() -> None:
-    layer = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")).stack[0]
+    layer = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")).stack[
+        0
+    ]
     norms = [module for module in layer.modules() if isinstance(module, StepBatchNorm)]
     assert len(norms) == 3
     for norm in norms:
@@ -228,7 +250,11 @@ def test_the_gain_starts_at_a_tenth() -> None:
 def test_one_row_alone_has_no_statistics_so_the_running_ones_serve_and_stay() -> None:
     norm = StepBatchNorm(3).double()
     norm(drawn(5, 3), 0)
-    mean, variance, seen = norm.running_mean.clone(), norm.running_variance.clone(), norm.seen.clone()
+    mean, variance, seen = (
+        norm.running_mean.clone(),
+        norm.running_variance.clone(),
+        norm.seen.clone(),
+    )
     alone = drawn(1, 3, seed=2)
     close(norm(alone, 0), norm.gain * (alone - mean[0]) / torch.sqrt(variance[0] + 1e-5))
     assert torch.equal(norm.running_mean, mean)
@@ -271,7 +297,11 @@ def test_the_statistics_are_saved_with_the_weights() -> None:
 
 def test_a_carried_state_is_refused() -> None:
     layers = batch_normalised("gru")
-    with pytest.raises(UsageError, match="a batch-normalised layer must start without a carried state"):
+    with pytest.raises(
+        UsageError, match="a batch-normalised layer must start without a carried state"
+    ):
         layers(drawn(ROWS, STEPS, INPUT), None, layers.start(ROWS))
-    with pytest.raises(UsageError, match="a batch-normalised layer must start without a carried state"):
+    with pytest.raises(
+        UsageError, match="a batch-normalised layer must start without a carried state"
+    ):
         layers(drawn(ROWS, 1, INPUT), None, layers.start(ROWS))

@@ -38,7 +38,9 @@ def test_every_cell_has_its_equations_here() -> None:
     assert PARTS.keys() == CELLS.keys()
     for name, cell in CELLS.items():
         assert "".join(gate_names(cell)) == "".join(PARTS[name])
-        assert "".join(hidden_gate_names(cell)) == "".join(PARTS[name]).replace(UNFED.get(name, " "), "")
+        assert "".join(hidden_gate_names(cell)) == "".join(PARTS[name]).replace(
+            UNFED.get(name, " "), ""
+        )
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["ahead", "back"])
@@ -47,7 +49,9 @@ def test_a_layer_and_its_gradients_are_those_of_its_equations(name: str, backwar
     variant = VARIANTS[name]
     layer = variant.layer()
     inputs = drawn(ROWS, STEPS, variant.input_width).requires_grad_()
-    state = tuple(drawn(*part.shape, seed=5 + i).requires_grad_() for i, part in enumerate(layer.start(ROWS)))
+    state = tuple(
+        drawn(*part.shape, seed=5 + i).requires_grad_() for i, part in enumerate(layer.start(ROWS))
+    )
     scale, leaves = variant.scale(layer), [inputs, *state, *layer.parameters()]
 
     expected, expected_after = written_out(
@@ -65,7 +69,9 @@ def test_gradients_are_finite_differences(name: str, backward: bool) -> None:
     variant = VARIANTS[name]
     layer = variant.layer()
     whole = name in CELLS and not backward  # the others along a random direction, which costs less
-    gradients_are_finite_differences(layer, variant.input_width, backward, variant.scale(layer, 2), whole)
+    gradients_are_finite_differences(
+        layer, variant.input_width, backward, variant.scale(layer, 2), whole
+    )
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -79,7 +85,11 @@ def test_stacked_bidirectional_layers_are_their_equations(cell: str, normalisati
     """Layer 2 reads [→h; ←h] of layer 1; the final states are →h_n and ←h_1, layer by layer."""
     kind, *projected = cell.split()
     layers = layers_of(
-        kind, layers=2, bidirectional=True, normalisation=normalisation, projection=3 if projected else None
+        kind,
+        layers=2,
+        bidirectional=True,
+        normalisation=normalisation,
+        projection=3 if projected else None,
     )
     inputs = drawn(ROWS, STEPS, INPUT).requires_grad_()
     leaves = [inputs, *layers.parameters()]
@@ -128,7 +138,8 @@ def test_the_direct_path_through_c_is_the_forget_gate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "kept"), [("gru", 1e6), ("gru-torch", 1e6), ("mut1", -1e6), ("mut2", -1e6), ("mut3", -1e6)]
+    ("cell", "kept"),
+    [("gru", 1e6), ("gru-torch", 1e6), ("mut1", -1e6), ("mut2", -1e6), ("mut3", -1e6)],
 )
 def test_the_update_gate_keeps_h_at_1_in_a_gru_and_at_0_in_a_mut(cell: str, kept: float) -> None:
     layers = layers_of(cell)

@@ -1,4 +1,5 @@
-"""The compiled loops against the driver's own, whatever the width, the padding, the team and the processor."""
+"""The compiled loops against the driver's own, whatever the width, the padding, the team and the
+processor."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def team_of(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.setattr(compiled_loops, "threads_for", lambda operations, width: threads)
 
 
-def layer_of(name: str, width: int, dtype: torch.dtype = torch.float64, inputs: int = 3) -> RecurrentLayer:
+def layer_of(
+    name: str, width: int, dtype: torch.dtype = torch.float64, inputs: int = 3
+) -> RecurrentLayer:
     layer = RecurrentLayer(input_width=inputs, width=width, **LAYERS[name]).to(dtype)
     draw_parameters(layer, std=layer.effective_weight_h.shape[1] ** -0.5)
     return layer
@@ -52,7 +55,11 @@ def run(
 ) -> list[Tensor]:
     """Outputs, last states and every gradient."""
     dtype = layer.bias.dtype
-    x = (drawn(*mask.shape, layer.weight_x.shape[1]) if inputs is None else inputs).to(dtype).requires_grad_()
+    x = (
+        (drawn(*mask.shape, layer.weight_x.shape[1]) if inputs is None else inputs)
+        .to(dtype)
+        .requires_grad_()
+    )
     state = tuple(
         drawn(*part.shape, seed=5 + i).to(dtype).requires_grad_()
         for i, part in enumerate(layer.start(len(mask)))
@@ -83,7 +90,9 @@ def test_the_compiled_loops_equal_the_drivers_own(
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("name", LAYERS)
-def test_so_they_do_as_a_team(name: str, threads: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_they_do_as_a_team(
+    name: str, threads: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some of which have no share of 21 units."""
     layer, mask = layer_of(name, 21), mask_named("anywhere, one row empty")
     team_of(monkeypatch, threads)
@@ -98,7 +107,8 @@ def test_they_do_for_any_number_of_rows(
     team_of(monkeypatch, 2)
     layer, mask = (
         layer_of(name, 37),
-        torch.arange(9) < torch.randint(0, 10, (rows, 1), generator=torch.Generator().manual_seed(rows)),
+        torch.arange(9)
+        < torch.randint(0, 10, (rows, 1), generator=torch.Generator().manual_seed(rows)),
     )
     close(run(layer, mask), run_own(monkeypatch, layer, mask))
 
@@ -118,7 +128,8 @@ def test_they_do_at_the_sizes_of_real_models(
 def test_a_team_of_any_size_computes_the_same_bits(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each unit is one member's work. (Normalised, what they know of a row is put together in another order.)"""
+    """Each unit is one member's work. (Normalised, what they know of a row is put together in another
+    order.)"""
     layer, mask = (
         layer_of(name, 200, torch.float32),
         torch.arange(40) < torch.tensor([[40], [40], [33], [20], [3]]),
@@ -186,7 +197,9 @@ def test_large_sums_are_the_limits(name: str, kind: str, monkeypatch: pytest.Mon
     if name in ("elman-relu", "mut2"):
         pytest.skip("it may grow without limit")
     for one, other in zip(
-        run(layer, mask, inputs=inputs), run_own(monkeypatch, layer, mask, inputs=inputs), strict=True
+        run(layer, mask, inputs=inputs),
+        run_own(monkeypatch, layer, mask, inputs=inputs),
+        strict=True,
     ):
         assert one.isfinite().all()
         torch.testing.assert_close(
@@ -220,10 +233,15 @@ def test_inputs_may_lie_in_any_way(name: str, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_a_state_of_another_type_or_width_is_an_error_as_ever(cell: str, state: Tensor) -> None:
     """And no memory of somebody else's."""
-    layer, order = layer_of(cell, 8, torch.float32), packed_order(torch.ones(2, 5, dtype=torch.bool), False)
+    layer, order = (
+        layer_of(cell, 8, torch.float32),
+        packed_order(torch.ones(2, 5, dtype=torch.bool), False),
+    )
     with pytest.raises(RuntimeError):
         layer(torch.zeros(2, 5, 3), order, (state, *layer.start(2)[1:]))
-    assert not has_compiled_loop(layer.cell, layer.weights, None, states=(*layer.start(2)[1:], state))
+    assert not has_compiled_loop(
+        layer.cell, layer.weights, None, states=(*layer.start(2)[1:], state)
+    )
 
 
 def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
@@ -232,14 +250,18 @@ def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
     with torch.device("meta"):
         assert torch.equal(layers(inputs, state=(torch.zeros_like(state),))[0], expected)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [None if weight is None else mode.from_tensor(weight) for weight in layers.stack[0].weights]
+        fakes = [
+            None if weight is None else mode.from_tensor(weight)
+            for weight in layers.stack[0].weights
+        ]
         weights = LayerWeights(*fakes)  # type: ignore[arg-type]
         assert weights.b.device.type == "cpu"
         assert not has_compiled_loop(layers.stack[0].cell, weights, None)
 
 
 @pytest.mark.parametrize(
-    ("name", "gate", "shut"), [("gru", "z", 1), ("gru-torch", "z", 1), ("mut1", "z", 0), ("mut3", "z", 0)]
+    ("name", "gate", "shut"),
+    [("gru", "z", 1), ("gru-torch", "z", 1), ("mut1", "z", 0), ("mut3", "z", 0)],
 )
 def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(
     name: str, gate: str, shut: int, kind: str
@@ -249,7 +271,9 @@ def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(
     layer.bias.data[at * 16 : (at + 1) * 16] = 1e4 if shut else -1e4
     state = torch.logspace(-9, 0, 16).repeat(2, 1)
     _, (after,) = layer(
-        drawn(2, 400, 3).float(), packed_order(torch.ones(2, 400, dtype=torch.bool), False), (state,)
+        drawn(2, 400, 3).float(),
+        packed_order(torch.ones(2, 400, dtype=torch.bool), False),
+        (state,),
     )
     assert torch.equal(after, state)
 
@@ -266,7 +290,8 @@ def test_the_structure_is_the_one_of_the_header() -> None:
         for word in line.strip().rstrip("; ").removeprefix("const ").split(" ", 1)[1].split(",")
     ]
     found = [
-        name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found
+        name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip()
+        for name in found
     ]
     assert found == names
     assert ctypes.sizeof(compiled_loops.LoopArguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
@@ -277,12 +302,17 @@ def test_the_structure_is_the_one_of_the_header() -> None:
         .partition("}")[0]
         .partition("cells.py")[2]
     )
-    assert [name.strip() for name in cells.split(",")] == [name.upper().replace("-", "_") for name in CELLS]
+    assert [name.strip() for name in cells.split(",")] == [
+        name.upper().replace("-", "_") for name in CELLS
+    ]
 
 
 def test_which_layers_they_take() -> None:
     scale = torch.ones(2, 8)
-    assert all(has_compiled_loop(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
+    assert all(
+        has_compiled_loop(layer_of(name, 8).cell, layer_of(name, 8).weights, None)
+        for name in LAYERS
+    )
     assert all(
         has_compiled_loop(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None)
         for name in LAYERS
@@ -298,7 +328,12 @@ def test_which_layers_they_take() -> None:
 
 def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert [threads_for(operations, 512) for operations in (1, 10**5, 3 * 10**5, 10**8)] == [1, 1, 3, 4]
+    assert [threads_for(operations, 512) for operations in (1, 10**5, 3 * 10**5, 10**8)] == [
+        1,
+        1,
+        3,
+        4,
+    ]
     assert threads_for(10**8, 40) == 2
 
 
@@ -335,13 +370,19 @@ def test_a_graph_that_is_kept_stays_as_it_is(name: str, kind: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True))
     found.append(torch.autograd.grad(loss, leaves))
     assert all(
-        torch.equal(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True)
+        torch.equal(one, other)
+        for each in found[1:]
+        for one, other in zip(found[0], each, strict=True)
     )
     changed = sum(not torch.equal(one, other) for one, other in zip(saved, before, strict=True))
     assert changed == len(layer.cell.backward_widths) * (len(layer.cell.saved_widths) > 0) + (
         layer.normalisation == "layer"
     )
-    assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True) if one.requires_grad)
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(saved, before, strict=True)
+        if one.requires_grad
+    )
 
 
 @pytest.mark.parametrize("name", ["gru", "gru-torch", "lstm normalised"])

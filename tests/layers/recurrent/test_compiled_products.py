@@ -17,7 +17,8 @@ from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
 pytestmark = pytest.mark.skipif(
-    library() is None, reason="the compiled product needs a C++ compiler when the project is installed"
+    library() is None,
+    reason="the compiled product needs a C++ compiler when the project is installed",
 )
 
 SIZES = [
@@ -46,7 +47,14 @@ def lying(tensor: Tensor, layout: str) -> Tensor:
 
 @pytest.mark.parametrize(
     "layouts",
-    ["rows rows", "columns rows", "rows columns", "columns columns", "apart apart", "neither neither"],
+    [
+        "rows rows",
+        "columns rows",
+        "rows columns",
+        "columns columns",
+        "apart apart",
+        "neither neither",
+    ],
 )
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_it_is_the_matrix_product(size: tuple[int, int, int], layouts: str, kind: str) -> None:
@@ -57,15 +65,22 @@ def test_it_is_the_matrix_product(size: tuple[int, int, int], layouts: str, kind
         drawn(columns, seed=3),
         drawn(rows, columns, seed=4),
     )
-    of_a, of_b = (lying(tensor, layout) for tensor, layout in zip((a, b), layouts.split(), strict=True))
+    of_a, of_b = (
+        lying(tensor, layout) for tensor, layout in zip((a, b), layouts.split(), strict=True)
+    )
     torch.testing.assert_close(
         gemm(of_a, of_b, torch.full_like(before, math.nan)), a @ b, rtol=1e-12, atol=1e-12
     )
     torch.testing.assert_close(
-        gemm(of_a, of_b, torch.full_like(before, math.nan), bias), a @ b + bias, rtol=1e-12, atol=1e-12
+        gemm(of_a, of_b, torch.full_like(before, math.nan), bias),
+        a @ b + bias,
+        rtol=1e-12,
+        atol=1e-12,
     )
     out = lying(before, "apart")
-    torch.testing.assert_close(gemm(of_a, of_b, out, add=True), before + a @ b, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        gemm(of_a, of_b, out, add=True), before + a @ b, rtol=1e-12, atol=1e-12
+    )
     single = gemm(of_a.float(), of_b.float(), torch.empty(rows, columns), bias.float())
     torch.testing.assert_close(single.double(), a @ b + bias, rtol=1e-5, atol=1e-5 * depth**0.5)
 
@@ -80,7 +95,9 @@ def test_rows_may_be_taken_in_an_order_of_their_own(size: tuple[int, int, int], 
         return torch.randperm(2 * count, generator=draw)[:count]
 
     def among(chosen: Tensor, tensor: Tensor) -> Tensor:
-        return tensor.new_full((2 * len(chosen), tensor.shape[1]), math.nan).index_copy(0, chosen, tensor)
+        return tensor.new_full((2 * len(chosen), tensor.shape[1]), math.nan).index_copy(
+            0, chosen, tensor
+        )
 
     a, b, before = drawn(rows, depth), drawn(depth, columns, seed=2), drawn(rows, columns, seed=3)
     of_a, of_b, of_out = places(rows), places(depth), places(rows)
@@ -98,7 +115,9 @@ def test_rows_may_be_taken_in_an_order_of_their_own(size: tuple[int, int, int], 
             a_index=of_a,
             out_index=of_out,
         )
-        torch.testing.assert_close(out, among(of_out, expected), rtol=1e-12, atol=1e-12, equal_nan=True)
+        torch.testing.assert_close(
+            out, among(of_out, expected), rtol=1e-12, atol=1e-12, equal_nan=True
+        )
 
 
 def test_any_team_makes_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +175,13 @@ def test_the_structures_are_those_of_the_headers() -> None:
     ):
         text = (SOURCES / header).read_text().partition(begin)[2].partition("\n\n")[0]
         declared = [line.partition(";")[0] for line in text.splitlines() if ";" in line]
-        names = [name for line in declared for name in line.replace("*", " ").replace(",", " ").split()]
+        names = [
+            name for line in declared for name in line.replace("*", " ").replace(",", " ").split()
+        ]
         assert [
-            name for name in names if name not in ("const", "T", "long", "Matrix<const", "T>", "Matrix<T>")
+            name
+            for name in names
+            if name not in ("const", "T", "long", "Matrix<const", "T>", "Matrix<T>")
         ] == [name for name, *_ in structure._fields_]
     assert ctypes.sizeof(Matrix) == 8 * 4
     assert ctypes.sizeof(ProductArguments) == 8 * (3 * 4 + 5)

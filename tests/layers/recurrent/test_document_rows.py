@@ -38,7 +38,9 @@ def cut(rows: list[list[int]], *, joined: bool) -> Segments:
 
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_pieces_are_those_of_a_cut_by_hand_and_go_back_where_they_were(seed: int, joined: bool) -> None:
+def test_pieces_are_those_of_a_cut_by_hand_and_go_back_where_they_were(
+    seed: int, joined: bool
+) -> None:
     rows = drawn_rows(seed)
     rows[seed % 5] = [PAD] * 9
     found = cut(rows, joined=joined)

@@ -29,8 +29,13 @@ def test_gradients_are_finite_differences() -> None:
 
 
 @pytest.mark.parametrize(("bias", "taken"), [(1e6, "transformed"), (-1e6, "x")])
-def test_an_open_gate_takes_what_was_transformed_and_a_closed_one_x(bias: float, taken: str) -> None:
-    gate, values = HighwayGate(WIDTH).double(), {"x": drawn(3, WIDTH), "transformed": drawn(3, WIDTH, seed=2)}
+def test_an_open_gate_takes_what_was_transformed_and_a_closed_one_x(
+    bias: float, taken: str
+) -> None:
+    gate, values = (
+        HighwayGate(WIDTH).double(),
+        {"x": drawn(3, WIDTH), "transformed": drawn(3, WIDTH, seed=2)},
+    )
     torch.nn.init.constant_(gate.linear.bias, bias)
     close(gate(values["x"], values["transformed"]), values[taken])
 

@@ -69,9 +69,13 @@ def test_a_layer_has_these_parameters(cell: str, input_width: int, normalisation
         projection=PROJECTION if projected else None,
         normalisation=normalisation,
     )
-    assert {name: tuple(parameter.shape) for name, parameter in layer.named_parameters()} == expected
+    assert {
+        name: tuple(parameter.shape) for name, parameter in layer.named_parameters()
+    } == expected
     assert layer.output_width == h
-    assert [tuple(part.shape) for part in layer.start(3)] == [(3, h), (3, WIDTH)][: CELLS[kind].state_count]
+    assert [tuple(part.shape) for part in layer.start(3)] == [(3, h), (3, WIDTH)][
+        : CELLS[kind].state_count
+    ]
     assert not torch.cat(layer.start(3), dim=1).any()
 
 
@@ -80,7 +84,11 @@ def test_a_new_layer_starts_as_published(cell: str) -> None:
     """Orthogonal W_h and W_p, W_x in its bounds, biases 0 but 1 for a forget gate, gains 1."""
     kind, *projected = cell.split()
     layer = RecurrentLayer(
-        CELLS[kind], INPUT, WIDTH, projection=PROJECTION if projected else None, normalisation="layer"
+        CELLS[kind],
+        INPUT,
+        WIDTH,
+        projection=PROJECTION if projected else None,
+        normalisation="layer",
     )
     for block in layer.weight_h.chunk(len(layer.weight_h) // WIDTH):
         small = block if block.shape[0] <= block.shape[1] else block.T
@@ -166,7 +174,10 @@ def test_the_gradient_of_each_state_comes_from_its_own_loss_and_later_steps(name
     """dL/dh_t where h_t is an input of the equations: of the loss at t and of all that follows."""
     variant = VARIANTS[name]
     layers = layers_of(
-        variant.cell, variant.input_width, projection=variant.projection, normalisation=variant.normalisation
+        variant.cell,
+        variant.input_width,
+        projection=variant.projection,
+        normalisation=variant.normalisation,
     )
     layer, inputs, upstream = (
         layers.stack[0],

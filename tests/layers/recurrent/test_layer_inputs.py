@@ -13,7 +13,8 @@ from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.native.library import library
 
 pytestmark = pytest.mark.skipif(
-    library() is None, reason="the compiled product needs a C++ compiler when the project is installed"
+    library() is None,
+    reason="the compiled product needs a C++ compiler when the project is installed",
 )
 
 LAYOUTS = {"batch first": (0, 1, 2), "time first": (1, 0, 2), "features first": (2, 0, 1)}
@@ -32,7 +33,12 @@ def test_they_are_the_same_as_packed(name: str, layout: str, backward: bool) -> 
     order = packed_order(mask, backward)
     sequences = lying(drawn(*mask.shape, 5).masked_fill(~mask[..., None], torch.nan), layout)
     there, packed = (LayerInputs(sequences, order, compiled=compiled) for compiled in (True, False))
-    w, other, bias, d = drawn(7, 5), drawn(7, 5, seed=2), drawn(7, seed=3), drawn(int(mask.sum()), 7, seed=4)
+    w, other, bias, d = (
+        drawn(7, 5),
+        drawn(7, 5, seed=2),
+        drawn(7, seed=3),
+        drawn(int(mask.sum()), 7, seed=4),
+    )
     torch.testing.assert_close(there.times(w, bias), packed.times(w, bias))
     one, two = torch.empty(7, 5, dtype=w.dtype), torch.empty(7, 5, dtype=w.dtype)
     there.weight_gradient(d, one)

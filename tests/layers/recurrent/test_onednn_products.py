@@ -11,7 +11,9 @@ from torch import Tensor
 from seqloom.layers.recurrent import onednn_products
 from seqloom.layers.recurrent.onednn_products import RepeatedProduct, has_onednn, product
 
-needs_onednn = pytest.mark.skipif(not has_onednn(torch.ones(1)), reason="this torch has no oneDNN products")
+needs_onednn = pytest.mark.skipif(
+    not has_onednn(torch.ones(1)), reason="this torch has no oneDNN products"
+)
 
 SHAPES = [
     (64, 128, 183),
@@ -143,7 +145,9 @@ def test_onednn_gets_multiples_of_eight_rows_only(taken: list[tuple[int, ...]]) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_precisions_never_take_onednn(dtype: torch.dtype, taken: list[tuple[int, ...]]) -> None:
+def test_other_precisions_never_take_onednn(
+    dtype: torch.dtype, taken: list[tuple[int, ...]]
+) -> None:
     x, weight = values(64, 512, dtype=dtype), values(512, 512, seed=2, dtype=dtype)
     found = product(x, weight, x), RepeatedProduct(weight, 64, 100)(x, x)
     assert RepeatedProduct(weight, 64, 100).packed is None
@@ -173,7 +177,9 @@ def test_a_torch_without_these_names_does_without(
 
 
 @needs_onednn
-def test_switched_off_it_is_not_used(monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, ...]]) -> None:
+def test_switched_off_it_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, ...]]
+) -> None:
     x, weight = values(64, 512), values(512, 512, seed=2)
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert not has_onednn(weight)

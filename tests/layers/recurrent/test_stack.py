@@ -38,14 +38,22 @@ from seqloom.protocols import detach
 STACKS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
     "lstm projected": {"cell": "lstm", "projection": PROJECTION},
-    "lstm projected, normalised": {"cell": "lstm", "projection": PROJECTION, "normalisation": "layer"},
+    "lstm projected, normalised": {
+        "cell": "lstm",
+        "projection": PROJECTION,
+        "normalisation": "layer",
+    },
     **{
         f"{cell}, normalised": {"cell": cell, "normalisation": "layer"}
         for cell in ("lstm", "gru-torch", "mut1")
     },
     "lstm, residual": {"cell": "lstm", "connection": "residual"},
     "gru, highway": {"cell": "gru", "connection": "highway"},
-    "mut2, normalised, highway": {"cell": "mut2", "normalisation": "layer", "connection": "highway"},
+    "mut2, normalised, highway": {
+        "cell": "mut2",
+        "normalisation": "layer",
+        "connection": "highway",
+    },
 }
 """Options of a stack."""
 
@@ -68,12 +76,17 @@ def test_connections_between_layers_are_their_equations(
     expected, expected_after = stack_written_out(layers, inputs, ANYWHERE, state)
     close(outputs * ANYWHERE[..., None], expected)
     close(after, expected_after)
-    close(gradients((outputs, *after), leaves, ANYWHERE), gradients((expected, *expected_after), leaves))
+    close(
+        gradients((outputs, *after), leaves, ANYWHERE),
+        gradients((expected, *expected_after), leaves),
+    )
 
 
 def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer() -> None:
     layers = RecurrentStack(
-        RecurrentStackConfig("gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway")
+        RecurrentStackConfig(
+            "gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway"
+        )
     )
     gates = [
         parameter
@@ -84,7 +97,9 @@ def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer(
     for bias in gates:
         assert torch.equal(bias, torch.full((2 * WIDTH,), -1.0))
     assert not [
-        *RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, layers=3, connection="residual")).highways
+        *RecurrentStack(
+            RecurrentStackConfig("gru", INPUT, WIDTH, layers=3, connection="residual")
+        ).highways
     ]
 
 
@@ -109,7 +124,10 @@ def test_padding_left_right_and_inside_agree(name: str, bidirectional: bool) -> 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_row_in_a_batch_is_the_row_alone(name: str) -> None:
-    layers, inputs = layers_of(**STACKS[name], layers=2, bidirectional=True), drawn(ROWS, STEPS, INPUT)
+    layers, inputs = (
+        layers_of(**STACKS[name], layers=2, bidirectional=True),
+        drawn(ROWS, STEPS, INPUT),
+    )
     outputs, after = layers(inputs, ANYWHERE)
     for row in range(ROWS):
         alone, state = layers(inputs[row : row + 1, ANYWHERE[row]])
@@ -118,7 +136,9 @@ def test_a_row_in_a_batch_is_the_row_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_summary_of_a_padded_row_is_its_last_state_ahead_and_its_first_state_back(cell: str) -> None:
+def test_the_summary_of_a_padded_row_is_its_last_state_ahead_and_its_first_state_back(
+    cell: str,
+) -> None:
     layers, mask = layers_of(cell, layers=2, bidirectional=True), mask_named("right")
     outputs, after = layers(drawn(ROWS, STEPS, INPUT), mask)
     for row, length in enumerate(mask.sum(dim=1).tolist()):
@@ -213,7 +233,9 @@ def test_truncated_backpropagation_is_a_loop_cut_at_the_same_steps(name: str) ->
 
     state, expected = layers.start(ROWS), []
     for start, stop in SEGMENTS:
-        segment, state = stack_written_out(layers, inputs[:, start:stop], mask[:, start:stop], detach(state))
+        segment, state = stack_written_out(
+            layers, inputs[:, start:stop], mask[:, start:stop], detach(state)
+        )
         expected.append(segment)
     whole = torch.cat(expected, dim=1)
     close(outputs * mask[..., None], whole)
@@ -241,7 +263,9 @@ def test_a_detached_state_leads_to_no_earlier_segment(name: str) -> None:
     layers, inputs, mask = stream(name)
     pieces = inputs.detach().requires_grad_()
     sizes = []
-    for (start, stop), (outputs, _) in zip(SEGMENTS, in_segments(layers, pieces, mask), strict=True):
+    for (start, stop), (outputs, _) in zip(
+        SEGMENTS, in_segments(layers, pieces, mask), strict=True
+    ):
         (gradient,) = torch.autograd.grad(outputs.sum(), pieces, retain_graph=True)
         assert gradient[:, :start].eq(0).all()
         assert gradient[:, start:stop].ne(0).any()
@@ -258,7 +282,10 @@ def test_a_detached_state_leads_to_no_earlier_segment(name: str) -> None:
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_autocast_keeps_the_type_of_states_and_is_close(name: str, steps: int) -> None:
     layers = layers_of(**STACKS[name], layers=2).float()
-    inputs, state = drawn(ROWS, steps, INPUT).float(), tuple(part.float() for part in states_of(layers))
+    inputs, state = (
+        drawn(ROWS, steps, INPUT).float(),
+        tuple(part.float() for part in states_of(layers)),
+    )
     expected, end = layers(inputs, None, state)
     with torch.autocast("cpu", torch.bfloat16):
         outputs, after = layers(inputs, None, state)
@@ -290,6 +317,8 @@ def test_a_watched_stack_gives_the_same(name: str) -> None:
 
 def test_what_is_wrong_is_refused() -> None:
     with pytest.raises(UsageError, match="bidirectional layer must start without a carried state"):
-        layers_of("gru", bidirectional=True)(drawn(ROWS, STEPS, INPUT), None, (drawn(ROWS, 2, WIDTH),))
+        layers_of("gru", bidirectional=True)(
+            drawn(ROWS, STEPS, INPUT), None, (drawn(ROWS, 2, WIDTH),)
+        )
     with pytest.raises(UsageError, match="projection needs the cell lstm"):
         RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, projection=PROJECTION))

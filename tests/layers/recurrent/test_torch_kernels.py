@@ -10,8 +10,18 @@ from torch import Tensor, nn
 
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, choose_implementation
-from seqloom.layers.recurrent.torch_kernels import has_kernel, kernel_plan, rectangles, run_full, run_ragged
+from seqloom.layers.recurrent.stack import (
+    RecurrentStack,
+    RecurrentStackConfig,
+    choose_implementation,
+)
+from seqloom.layers.recurrent.torch_kernels import (
+    has_kernel,
+    kernel_plan,
+    rectangles,
+    run_full,
+    run_ragged,
+)
 from seqloom.native.library import library
 
 ROWS, STEPS, INPUT, WIDTH = 5, 40, 6, 8
@@ -55,7 +65,10 @@ def test_ragged_rows_equal_the_driver(
 
     def gradients(outputs: Tensor, after: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         loss = torch.stack(
-            [(value * weight).sum() for value, weight in zip((outputs, *after), weights, strict=True)]
+            [
+                (value * weight).sum()
+                for value, weight in zip((outputs, *after), weights, strict=True)
+            ]
         ).sum()
         return torch.autograd.grad(loss, [inputs, *state, *layer.parameters()])
 
@@ -154,12 +167,15 @@ def test_what_the_kernel_cannot_do_takes_another_way() -> None:
     assert choose_implementation(layers, inputs) == "loop"
     with torch.autocast("cpu", torch.bfloat16):
         assert (
-            choose_implementation(RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)), inputs)
+            choose_implementation(
+                RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)), inputs
+            )
             == "loop"
         )
     assert (
         choose_implementation(
-            RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")), inputs
+            RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")),
+            inputs,
         )
         == "packed loop"
     )
@@ -171,9 +187,15 @@ def test_the_kernel_has_a_second_derivative() -> None:
         return torch.autograd.grad(first.square().sum(), inputs)[0]
 
     torch.manual_seed(0)
-    layers, inputs = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)), torch.randn(2, 3, INPUT)
+    layers, inputs = (
+        RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)),
+        torch.randn(2, 3, INPUT),
+    )
     found = second(layers, inputs.requires_grad_())
     layers.double().stack[0].watch = []  # the plain loop, by autograd
     torch.testing.assert_close(
-        found.double(), second(layers, inputs.detach().double().requires_grad_()), rtol=1e-4, atol=1e-6
+        found.double(),
+        second(layers, inputs.detach().double().requires_grad_()),
+        rtol=1e-4,
+        atol=1e-6,
     )

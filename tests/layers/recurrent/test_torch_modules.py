@@ -71,12 +71,15 @@ def test_equals_torch_in_outputs_states_and_every_gradient(
     first = [part.transpose(0, 1) for part in start[1]]
     found, last = theirs(packed, None if bidirectional else first[0] if len(first) == 1 else first)
     expected, _ = pad_packed_sequence(found, batch_first=True)
-    expected_after = tuple(part.transpose(0, 1) for part in (last if isinstance(last, tuple) else (last,)))
+    expected_after = tuple(
+        part.transpose(0, 1) for part in (last if isinstance(last, tuple) else (last,))
+    )
 
     close(outputs[mask], expected[mask])
     close(after, expected_after)
     of_ours, of_theirs = (
-        [tensors[0], *([] if bidirectional else tensors[1])] for tensors in zip(inputs, start, strict=True)
+        [tensors[0], *([] if bidirectional else tensors[1])]
+        for tensors in zip(inputs, start, strict=True)
     )
     both = [*pairs(ours, theirs)]
     assert len(both) == len([*ours.parameters()])
@@ -104,7 +107,15 @@ TORCHS: dict[str, tuple[type[nn.RNNBase], dict[str, Any]]] = {
 def test_a_torch_module_is_read_and_written_back(name: str) -> None:
     module, options = TORCHS[name]
     theirs = (
-        module(INPUT, WIDTH, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5, **options)  # type: ignore[arg-type]
+        module(
+            INPUT,  # type: ignore[arg-type]
+            WIDTH,
+            num_layers=2,
+            bidirectional=True,
+            batch_first=True,
+            dropout=0.5,
+            **options,
+        )
         .double()
         .eval()
     )

@@ -86,7 +86,10 @@ def test_the_packed_loop_equals_the_plain_loop(name: str) -> None:
 def test_a_second_derivative_is_refused_with_a_reason(name: str) -> None:
     variant = VARIANTS[name]
     layer = variant.layer()
-    inputs, mask = drawn(2, 3, variant.input_width).requires_grad_(), torch.ones(2, 3, dtype=torch.bool)
+    inputs, mask = (
+        drawn(2, 3, variant.input_width).requires_grad_(),
+        torch.ones(2, 3, dtype=torch.bool),
+    )
     outputs, _ = layer(inputs, packed_order(mask, False), layer.start(2))
     with pytest.raises(RuntimeError, match="a recurrent layer has no second derivative"):
         torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
@@ -101,7 +104,10 @@ def test_a_gradient_is_the_same_where_it_is_the_only_one_wanted(cell: str, learn
     def gradient(only: bool) -> Tensor:
         for parameter in layer.parameters():
             parameter.requires_grad_(not only)
-        leaves = {name: tensor.detach().clone().requires_grad_(not only) for name, tensor in tensors.items()}
+        leaves = {
+            name: tensor.detach().clone().requires_grad_(not only)
+            for name, tensor in tensors.items()
+        }
         leaf = (leaves | dict(layer.named_parameters()))[learned].requires_grad_()
         state = (leaves["state"], *layer.start(ROWS)[1:])
         outputs, after = layer(leaves["inputs"], packed_order(mask, False), state)
@@ -148,8 +154,12 @@ def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
     found: list[list[Tensor]] = []
     for each in (layer, double):
         inputs = drawn(rows, steps, 32).to(each.bias.dtype).requires_grad_()
-        run: Callable[..., tuple[Tensor, tuple[Tensor, ...]]] = each.loop if each is double else each
-        outputs, after = run(inputs, mask if each is double else packed_order(mask, False), each.start(rows))
+        run: Callable[..., tuple[Tensor, tuple[Tensor, ...]]] = (
+            each.loop if each is double else each
+        )
+        outputs, after = run(
+            inputs, mask if each is double else packed_order(mask, False), each.start(rows)
+        )
         found.append(
             [
                 outputs * mask[..., None],
@@ -176,7 +186,9 @@ def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch)
     found = [outputs, *after, *gradients((outputs, *after), leaves)]
     monkeypatch.setattr(onednn_products, "has_onednn", lambda weight: False)
     outputs, after = layer(inputs, order, layer.start(8))
-    for one, other in zip(found, [outputs, *after, *gradients((outputs, *after), leaves)], strict=True):
+    for one, other in zip(
+        found, [outputs, *after, *gradients((outputs, *after), leaves)], strict=True
+    ):
         assert (one - other).abs().max() < 1e-4 * max(1, other.abs().max())
 
 
@@ -187,7 +199,10 @@ def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch)
 def test_autocast_takes_the_plain_loop_and_is_close(name: str) -> None:
     variant, mask = VARIANTS[name], mask_named("right")
     torch.manual_seed(0)
-    options: dict[str, Any] = {"projection": variant.projection, "normalisation": variant.normalisation}
+    options: dict[str, Any] = {
+        "projection": variant.projection,
+        "normalisation": variant.normalisation,
+    }
     layers = RecurrentStack(
         RecurrentStackConfig(variant.cell, variant.input_width, 5, bidirectional=True, **options)
     )

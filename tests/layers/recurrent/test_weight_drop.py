@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.layers.equations import ANYWHERE, INPUT, ROWS, STEPS, close, drawn, gradients, layers_of, states_of
+from tests.layers.equations import (
+    ANYWHERE,
+    INPUT,
+    ROWS,
+    STEPS,
+    close,
+    drawn,
+    gradients,
+    layers_of,
+    states_of,
+)
 from torch import Tensor, nn
 
 from seqloom.layers.recurrent import stack
 from seqloom.layers.recurrent.cells import CELLS
-from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, choose_implementation
+from seqloom.layers.recurrent.stack import (
+    RecurrentStack,
+    RecurrentStackConfig,
+    choose_implementation,
+)
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 
 SHARE = 0.25
@@ -88,7 +102,11 @@ def test_torchs_kernel_takes_the_masked_weight_too(
         torch.manual_seed(1)
         with dropped_recurrent_weights(layers.stack, 0.5):
             outputs, after = layers(inputs, mask)
-        return outputs, *after, *torch.autograd.grad(outputs.square().sum(), list(layers.parameters()))
+        return (
+            outputs,
+            *after,
+            *torch.autograd.grad(outputs.square().sum(), list(layers.parameters())),
+        )
 
     fused = run()
     monkeypatch.setattr(stack, "has_kernel", lambda *_: False)

@@ -28,7 +28,9 @@ WIDTH, HEADS = 6, 3
 
 PHI: dict[str, Callable[[float], float]] = {
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
-    "gelu-tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu-tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "relu": lambda x: max(x, 0.0),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "swish": lambda x: x / (1 + math.exp(-x)),  # as β is 1 at the start
@@ -70,7 +72,8 @@ def written_attention(layer: SelfAttention, x: Tensor, mask: Tensor) -> tuple[Te
         else torch.zeros(3 * WIDTH, dtype=x.dtype)
     )
     query, keys, values = (
-        x @ w.T + b for w, b in zip(layer.query_key_value.weight.chunk(3), bias.chunk(3), strict=True)
+        x @ w.T + b
+        for w, b in zip(layer.query_key_value.weight.chunk(3), bias.chunk(3), strict=True)
     )
     d = WIDTH // HEADS
     mixed, looks = torch.zeros_like(x), x.new_zeros(HEADS, len(x), len(x))
@@ -109,11 +112,16 @@ def written_block(block: Block, x: Tensor, activation: str, mask: Tensor) -> Ten
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("norm", ["before", "after"])
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "swish"])
-def test_a_block_is_the_equations(activation: str, norm: Literal["before", "after"], biases: bool) -> None:
+def test_a_block_is_the_equations(
+    activation: str, norm: Literal["before", "after"], biases: bool
+) -> None:
     block = drawn(Block(config(activation=activation, norm=norm, biases=biases)))
     assert biases == any(name.endswith("bias") for name, _ in block.named_parameters())
     x = numbers(2, 5, WIDTH)
-    for inputs, mask in ((CAUSAL, torch.ones(5, 5).tril()), (AttentionInputs("all"), torch.ones(5, 5))):
+    for inputs, mask in (
+        (CAUSAL, torch.ones(5, 5).tril()),
+        (AttentionInputs("all"), torch.ones(5, 5)),
+    ):
         found, _ = block(x, inputs)
         for row in range(2):
             close(found[row], written_block(block, x[row], activation, mask))
@@ -122,7 +130,9 @@ def test_a_block_is_the_equations(activation: str, norm: Literal["before", "afte
 @torch.no_grad()
 def test_the_weights_are_those_that_attention_uses() -> None:
     layer, x = drawn(SelfAttention(config())), numbers(2, 4, WIDTH)
-    mask = torch.tensor([[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]).bool()
+    mask = torch.tensor(
+        [[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]
+    ).bool()
     cases: list[tuple[AttentionMask, Tensor]] = [
         (mask[:, None], mask),
         ("causal", torch.ones(2, 4, 4).tril()),
@@ -183,8 +193,15 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
         "attention_norm": "norm1",
         "feed_forward_norm": "norm2",
     }
-    names = {f"{mine}.{kind}": f"{its}.{kind}" for mine, its in parts.items() for kind in ("weight", "bias")}
-    names |= {f"attention.query_key_value.{kind}": f"self_attn.in_proj_{kind}" for kind in ("weight", "bias")}
+    names = {
+        f"{mine}.{kind}": f"{its}.{kind}"
+        for mine, its in parts.items()
+        for kind in ("weight", "bias")
+    }
+    names |= {
+        f"attention.query_key_value.{kind}": f"self_attn.in_proj_{kind}"
+        for kind in ("weight", "bias")
+    }
     ours = dict(block.named_parameters())
     assert names.keys() == ours.keys()
     theirs.load_state_dict({names[name]: value.detach() for name, value in ours.items()})
@@ -335,9 +352,13 @@ def test_a_gated_layer_multiplies_what_the_gate_lets_through() -> None:
     layer: FeedForward = drawn(FeedForward(config(feed_forward_width=4, gated=True)))
     x = numbers(2, 3, WIDTH)
     gate, kept = (
-        x @ w.T + b for w, b in zip(layer.hidden.weight.chunk(2), layer.hidden.bias.chunk(2), strict=True)
+        x @ w.T + b
+        for w, b in zip(layer.hidden.weight.chunk(2), layer.hidden.bias.chunk(2), strict=True)
     )
-    close(layer(x), (gate.clone().apply_(PHI["gelu"]) * kept) @ layer.output.weight.T + layer.output.bias)
+    close(
+        layer(x),
+        (gate.clone().apply_(PHI["gelu"]) * kept) @ layer.output.weight.T + layer.output.bias,
+    )
 
 
 def test_hidden_features_are_dropped_in_training_alone() -> None:

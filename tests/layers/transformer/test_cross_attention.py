@@ -58,11 +58,21 @@ def memory_of(layer: CrossAttention, states: Tensor, mask: Tensor | None) -> Key
 
 def cross_inputs(memory: KeyValueMemory, source: Tensor) -> CrossAttentionInputs:
     return CrossAttentionInputs(
-        memory, QueryGroups.of(source, memory), None if memory.mask is None else memory.mask[:, None, None]
+        memory,
+        QueryGroups.of(source, memory),
+        None if memory.mask is None else memory.mask[:, None, None],
     )
 
 
-ORDERS = [[0, 1, 2], [2, 0, 1], [0, 0, 1, 1, 2, 2], [1], [2, 2, 2, 2, 0], [0, 1, 0, 1], [1, 2, 2, 2, 1, 0, 0]]
+ORDERS = [
+    [0, 1, 2],
+    [2, 0, 1],
+    [0, 0, 1, 1, 2, 2],
+    [1],
+    [2, 2, 2, 2, 0],
+    [0, 1, 0, 1],
+    [1, 2, 2, 2, 1, 0, 0],
+]
 
 
 @torch.no_grad()
@@ -70,7 +80,9 @@ ORDERS = [[0, 1, 2], [2, 0, 1], [0, 0, 1, 1, 2, 2], [1], [2, 2, 2, 2, 0], [0, 1,
     "options", [{}, {"head_width": 4, "biases": False, "scaled": False}, {"memory_width": 5}]
 )
 @pytest.mark.parametrize("order", ORDERS)
-def test_rows_in_any_order_and_number_are_the_equation(order: list[int], options: dict[str, Any]) -> None:
+def test_rows_in_any_order_and_number_are_the_equation(
+    order: list[int], options: dict[str, Any]
+) -> None:
     options = dict(options)
     memory_width = options.pop("memory_width", WIDTH)
     layer: CrossAttention = drawn(CrossAttention(config(**options), memory_width))
@@ -126,7 +138,10 @@ def test_slots_that_are_filled_in_order_need_no_table() -> None:
 
 def test_dropout_is_of_the_weights_in_training_alone() -> None:
     layer: CrossAttention = drawn(CrossAttention(config(attention_dropout=0.99999)))
-    states, x = torch.randn(1, 4, WIDTH, dtype=torch.float64), torch.randn(1, 2, WIDTH, dtype=torch.float64)
+    states, x = (
+        torch.randn(1, 4, WIDTH, dtype=torch.float64),
+        torch.randn(1, 2, WIDTH, dtype=torch.float64),
+    )
     inputs = cross_inputs(memory_of(layer, states, None), torch.tensor([0]))
     before = layer(x, inputs, 0)
     torch.manual_seed(0)
@@ -174,8 +189,12 @@ def test_rows_moved_are_rows_chosen(model: Any, seed: int, inference: bool) -> N
             state = reorder_in_place(state, chosen)
             compacted |= len(state.memory.value.inputs) < before
             reads, texts = [reads[row] for row in rows], [list(texts[row]) for row in rows]
-            assert rows_of(state) == rows_of(other) == [int((SOURCES[of] != 0).sum()) for of in reads]
-            one, two = (model(torch.full((len(rows), 1), 5), fork(one))[0] for one in (state, other))
+            assert (
+                rows_of(state) == rows_of(other) == [int((SOURCES[of] != 0).sum()) for of in reads]
+            )
+            one, two = (
+                model(torch.full((len(rows), 1), 5), fork(one))[0] for one in (state, other)
+            )
             close(one, two)
         assert compacted
 

@@ -51,7 +51,9 @@ def test_the_gate_is_where_the_activation_is() -> None:
 @torch.no_grad()
 def test_swish_begins_as_silu() -> None:
     swish, silu = FeedForward(config("swish")), FeedForward(config("silu"))
-    silu.load_state_dict({name: value for name, value in swish.state_dict().items() if "beta" not in name})
+    silu.load_state_dict(
+        {name: value for name, value in swish.state_dict().items() if "beta" not in name}
+    )
     x = torch.randn(5, 6)
     torch.testing.assert_close(swish(x), silu(x))
     assert [name for name, _ in swish.named_parameters() if "beta" in name] == ["activation.beta"]

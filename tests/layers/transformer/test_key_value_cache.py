@@ -68,7 +68,10 @@ class Texts:
                 of_new
                 if past is None
                 else KeysValues(
-                    *(append(one, call.past_length, two) for one, two in zip(past, of_new, strict=True))
+                    *(
+                        append(one, call.past_length, two)
+                        for one, two in zip(past, of_new, strict=True)
+                    )
                 )
             )
         return extend_cache(cache, tuple(layers), tokens, call)
@@ -92,10 +95,17 @@ def test_rows_moved_are_rows_chosen(seed: int, inference: bool) -> None:
     with torch.inference_mode(inference), torch.no_grad():
         for _ in range(12):
             steps = chance.choice([1, 1, 2])
-            cache = texts.grow(cache, [[chance.choice([3, 4]) for _ in range(steps)] for _ in texts.tokens])
+            cache = texts.grow(
+                cache, [[chance.choice([3, 4]) for _ in range(steps)] for _ in texts.tokens]
+            )
             texts.check(cache)
             count = chance.choice(
-                [len(texts.tokens), len(texts.tokens), max(1, len(texts.tokens) - 1), len(texts.tokens) + 1]
+                [
+                    len(texts.tokens),
+                    len(texts.tokens),
+                    max(1, len(texts.tokens) - 1),
+                    len(texts.tokens) + 1,
+                ]
             )
             rows = [chance.randrange(len(texts.tokens)) for _ in range(count)]
             cache = cache.reordered(torch.tensor(rows), torch.tensor(texts.inputs))
@@ -176,29 +186,39 @@ def test_even_rows_cost_no_mask() -> None:
     assert mask_and_positions(tokens[:, :1], cache, PAD, BEGIN).mask == "all"
     later = mask_and_positions(tokens, cache, PAD, BEGIN)
     assert isinstance(later.mask, Tensor)
-    assert later.mask.tolist() == [[[[True] * (4 + step) + [False] * (2 - step) for step in range(3)]]]
+    assert later.mask.tolist() == [
+        [[[True] * (4 + step) + [False] * (2 - step) for step in range(3)]]
+    ]
     assert later.positions.tolist() == [3, 4, 5]
 
 
 def test_a_document_may_begin_only_where_something_stands_before() -> None:
     tokens = torch.tensor([[BEGIN, 4, 5]])
-    assert mask_and_positions(tokens, None, PAD, BEGIN).ragged is None  # the first place begins one anyhow
-    assert mask_and_positions(tokens, KeyValueCache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [
-        [0, 1, 2]
-    ]
-    assert mask_and_positions(tokens, KeyValueCache((), tokens, 3, None), PAD).positions.tolist() == [
+    assert (
+        mask_and_positions(tokens, None, PAD, BEGIN).ragged is None
+    )  # the first place begins one anyhow
+    assert mask_and_positions(
+        tokens, KeyValueCache((), tokens, 3, None), PAD, BEGIN
+    ).positions.tolist() == [[0, 1, 2]]
+    assert mask_and_positions(
+        tokens, KeyValueCache((), tokens, 3, None), PAD
+    ).positions.tolist() == [
         3,
         4,
         5,
     ]  # a model without such a mark
-    assert mask_and_positions(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [[0, 0]]
+    assert mask_and_positions(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [
+        [0, 0]
+    ]
 
 
 def test_once_ragged_rows_stay_so() -> None:
     tokens = torch.tensor([[PAD, 3], [4, 4]])
     call = mask_and_positions(tokens, None, PAD)
     assert call.ragged is not None
-    after = mask_and_positions(torch.tensor([[5], [5]]), KeyValueCache((), tokens, 2, call.ragged), PAD)
+    after = mask_and_positions(
+        torch.tensor([[5], [5]]), KeyValueCache((), tokens, 2, call.ragged), PAD
+    )
     assert isinstance(after.mask, Tensor)
     assert after.positions.tolist() == [[1], [2]]
     assert after.mask[:, 0, 0].tolist() == [[False, True, True], [True, True, True]]
@@ -220,6 +240,8 @@ def test_a_pad_below_0_has_no_row_of_the_table() -> None:
     table, ids = torch.randn(5, 3), torch.tensor([[4, -1, 2]])
     found = embed_tokens(table, ids, -1)
     assert torch.equal(found[0, [0, 2]], table[[4, 2]])
-    assert torch.equal(embed_tokens(table, ids.clamp(min=0), 0), F.embedding(ids.clamp(min=0), table))
+    assert torch.equal(
+        embed_tokens(table, ids.clamp(min=0), 0), F.embedding(ids.clamp(min=0), table)
+    )
     with pytest.raises(IndexError):
         embed_tokens(table, ids, 0)  # a wrong id is never hidden

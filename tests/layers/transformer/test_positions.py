@@ -32,7 +32,10 @@ def test_sinusoids_are_the_papers(width: int) -> None:
     positions = torch.tensor([[0, 1, 5], [300, 2, 2]])
     written = [
         [
-            [(math.cos if j % 2 else math.sin)(p / 10000 ** ((j - j % 2) / width)) for j in range(width)]
+            [
+                (math.cos if j % 2 else math.sin)(p / 10000 ** ((j - j % 2) / width))
+                for j in range(width)
+            ]
             for p in row
         ]
         for row in positions.tolist()
@@ -115,7 +118,9 @@ def test_rotated_heads_keep_their_type() -> None:
 # Relative positions
 
 
-def buckets_by_rule(distance: int, buckets: int, max_distance: int, *, bidirectional: bool) -> list[int]:
+def buckets_by_rule(
+    distance: int, buckets: int, max_distance: int, *, bidirectional: bool
+) -> list[int]:
     """The bucket of a key so far after its query, by the rule of Raffel et al. 2020 (Mesh TensorFlow) in
     whole numbers. At a border, where floating point may fall to either side, both."""
     count = buckets // 2 if bidirectional else buckets
@@ -141,19 +146,23 @@ def test_buckets_are_the_papers(buckets: int, max_distance: int, bidirectional: 
     found = distance_buckets(buckets, max_distance, bidirectional, torch.device("cpu")).tolist()
     assert len(found) == 2 * max_distance + 1
     for distance, bucket in zip(range(-max_distance, max_distance + 1), found, strict=True):
-        assert bucket in buckets_by_rule(distance, buckets, max_distance, bidirectional=bidirectional), (
-            distance
-        )
+        assert bucket in buckets_by_rule(
+            distance, buckets, max_distance, bidirectional=bidirectional
+        ), distance
     assert (min(found), max(found)) == (0, buckets - 1)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), KINDS)
-def test_buckets_are_those_of_transformers(buckets: int, max_distance: int, bidirectional: bool) -> None:
+def test_buckets_are_those_of_transformers(
+    buckets: int, max_distance: int, bidirectional: bool
+) -> None:
     """To the last border, as checkpoints were trained with it."""
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     distances = torch.arange(-3 * max_distance, 3 * max_distance + 1)
-    theirs = t5.T5Attention._relative_position_bucket(distances, bidirectional, buckets, max_distance)
+    theirs = t5.T5Attention._relative_position_bucket(
+        distances, bidirectional, buckets, max_distance
+    )
     ours = distance_buckets(buckets, max_distance, bidirectional, torch.device("cpu"))
     assert torch.equal(ours[distances.clamp(-max_distance, max_distance) + max_distance], theirs)
 
@@ -167,7 +176,9 @@ def test_a_bias_is_the_number_of_the_bucket_of_the_distance(bidirectional: bool)
     assert found.shape == (1, 3, 3, 4)
     for i, query in enumerate(queries.tolist()):
         for j, key in enumerate(keys.tolist()):
-            bucket = buckets_by_rule(max(min(key - query, 6), -6), 8, 6, bidirectional=bidirectional)[-1]
+            bucket = buckets_by_rule(
+                max(min(key - query, 6), -6), 8, 6, bidirectional=bidirectional
+            )[-1]
             assert torch.equal(found[0, :, i, j], bias.table[bucket])
     rows = torch.stack([keys, keys + 7])  # of rows that stand elsewhere, each by itself
     close(bias(rows, rows), torch.cat([bias(keys, keys), bias(keys, keys)]))

@@ -31,10 +31,16 @@ MASKED = [
 ]
 
 
-def test_candidates_are_those_of_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_those_of_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = saved(tmp_path, hf.BertForMaskedLM)
     pipeline: Any = hf.pipeline(
-        "fill-mask", model=model, tokenizer=hf.AutoTokenizer.from_pretrained(tmp_path), device="cpu", top_k=4
+        "fill-mask",
+        model=model,
+        tokenizer=hf.AutoTokenizer.from_pretrained(tmp_path),
+        device="cpu",
+        top_k=4,
     )
     found = seqloom.load(tmp_path).fill_masks(MASKED, n_best=4)
     for text, filled in zip(MASKED, found, strict=True):
@@ -54,11 +60,15 @@ def test_candidates_are_those_of_the_pipeline(tmp_path: Path, monkeypatch: pytes
     alone = seqloom.load(tmp_path, "cpu").fill_masks(MASKED, n_best=10_000)
     assert [one.text for one in alone] == [one.text for one in found]
     assert all(
-        sum(one.probability for one in mask) == pytest.approx(1) for filled in alone for mask in filled.masks
+        sum(one.probability for one in mask) == pytest.approx(1)
+        for filled in alone
+        for mask in filled.masks
     )
 
 
-def test_the_best_stands_in_the_text_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_stands_in_the_text_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved(tmp_path, hf.BertForMaskedLM)
     filler = MaskFiller(load_run(tmp_path))
     best = iter([" cat", "ing"])
@@ -142,7 +152,9 @@ def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
     part = "the cat sits on the mat and the dog runs in the house ."  # 14 tokens have room
     (tmp_path / "t.txt").write_text(f"{part} {part}\n")
     (tmp_path / "u.txt").write_text(f"{part}\n{part}\n")
-    one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}).metrics for name in ("t.txt", "u.txt"))
+    one, two = (
+        evaluate(tmp_path, [str(tmp_path / name)], {}, {}).metrics for name in ("t.txt", "u.txt")
+    )
     assert one["pseudo_loss"] == pytest.approx(two["pseudo_loss"])
     assert one["tokens"] == two["tokens"] == 28
 

@@ -142,7 +142,9 @@ def test_lower_case(tmp_path: Path) -> None:
         (lambda f: (f / "modules.json").write_text("[3]"), "must be a list of modules"),
     ],
 )
-def test_files_that_are_not_understood_are_refused(tmp_path: Path, break_it: Any, message: str) -> None:
+def test_files_that_are_not_understood_are_refused(
+    tmp_path: Path, break_it: Any, message: str
+) -> None:
     pooled_as(tmp_path, "mean_tokens")
     break_it(tmp_path)
     with pytest.raises(FolderError, match=message):
@@ -172,19 +174,24 @@ def test_similarity_of_a_table_without_header(
     model = saved(tmp_path)
     (tmp_path / "sts.csv").write_text(TABLE)
     rows = [line.split("\t") for line in TABLE.splitlines()]
-    one, two = (reference(tmp_path, model, [row[at] for row in rows]).astype(np.float64) for at in (2, 3))
+    one, two = (
+        reference(tmp_path, model, [row[at] for row in rows]).astype(np.float64) for at in (2, 3)
+    )
     cosines, scores = (
         (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1),
         [float(row[1]) for row in rows],
     )
     data = {"format": "tsv", "header": False, "text": "3", "second": "4", "score": "2"}
     found = evaluate(tmp_path, [str(tmp_path / "sts.csv")], data, {})
-    assert found.metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, scores)[0], abs=1e-3)
+    assert found.metrics["pearson"] == pytest.approx(
+        100 * stats.pearsonr(cosines, scores)[0], abs=1e-3
+    )
     assert found.metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, scores)[0])
     assert found.metrics["pairs"] == 4
     assert np.allclose([float(text) for text in found.outputs], cosines, atol=1e-5)
     assert any(
-        "1 line kept unchanged: the row has other cells than the first" in one and "sts.csv:2" in one
+        "1 line kept unchanged: the row has other cells than the first" in one
+        and "sts.csv:2" in one
         for one in notices
     )
     with pytest.raises(SystemExit, match="2"):
@@ -245,7 +252,9 @@ def test_tables_that_are_wrong_are_refused(
         evaluate(tmp_path, [str(tmp_path / "sts.tsv")], settings, {})
 
 
-def test_the_verb_writes_one_vector_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_writes_one_vector_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     saved(tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     wanted = seqloom.load(tmp_path).vectors(TEXTS)

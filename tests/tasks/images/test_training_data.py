@@ -49,7 +49,10 @@ def squares(seed: int, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     labels = random.permutation(np.arange(count) % 4)
     images = random.integers(0, 120, (count, 8, 8))
     for image, label in zip(images, labels, strict=True):
-        down, right = 4 * (label < 2) + random.integers(0, 2), 4 * (label % 2) + random.integers(0, 2)
+        down, right = (
+            4 * (label < 2) + random.integers(0, 2),
+            4 * (label % 2) + random.integers(0, 2),
+        )
         image[down : down + 3, right : right + 3] += 110
     return images.astype(np.uint8), labels
 
@@ -85,9 +88,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "run"
     with collect_logs() as notices:
         assert go_on(folder).stopped == "max_steps"
-    assert notices[0] == "no validation data given: 20 images split off by seed 0, of each label its share"
+    assert (
+        notices[0]
+        == "no validation data given: 20 images split off by seed 0, of each label its share"
+    )
     assert notices[1].startswith("training vit:tiny (")
-    assert notices[1].endswith(" parameters) on 180 images of 4 labels (20 for validation) for 40 steps")
+    assert notices[1].endswith(
+        " parameters) on 180 images of 4 labels (20 for validation) for 40 steps"
+    )
     return folder
 
 
@@ -128,12 +136,18 @@ def test_a_run_folder_holds_all_that_is_needed(trained: Path) -> None:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
-    metrics = [json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()]
+    metrics = [
+        json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()
+    ]
     kept: dict[str, Any] = {
-        "metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]
+        "metrics": [
+            {key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics
+        ]
     }
     placed = {run_folder.RUN, metrics_log.METRICS, run_folder.DATA, files.MANIFEST, "README.md"}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in placed):
+    for path in sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in placed
+    ):
         kept[str(path.relative_to(folder))] = path.read_bytes()
     return kept
 
@@ -195,11 +209,15 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(
             model="vit:tiny",
             settings=settings,
         )
-    left = [path.name for path in (tmp_path / "run").iterdir()] if (tmp_path / "run").exists() else []
+    left = (
+        [path.name for path in (tmp_path / "run").iterdir()] if (tmp_path / "run").exists() else []
+    )
     assert left in ([], [".lock"])
 
 
-def test_validation_data_have_the_labels_of_the_training(tmp_path: Path, notices: list[str]) -> None:
+def test_validation_data_have_the_labels_of_the_training(
+    tmp_path: Path, notices: list[str]
+) -> None:
     images, labels = squares(0, 40)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
     np.savez(
@@ -239,8 +257,12 @@ def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, st
     return ended.value.code, *capfd.readouterr()
 
 
-def test_evaluate(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capfd, "evaluate", trained, test_data, "--json", "--outputs", tmp_path / "labels.txt")
+def test_evaluate(
+    trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(
+        capfd, "evaluate", trained, test_data, "--json", "--outputs", tmp_path / "labels.txt"
+    )
     assert code == 0
     told = json.loads(out)
     confusion = np.array(told["confusion"])
@@ -258,7 +280,9 @@ def test_evaluate(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.C
     assert "confusion" not in out
 
 
-def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_predict(
+    trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pillow: Any = pytest.importorskip("PIL.Image")
     images, _ = squares(2, 100)
     paths = [tmp_path / f"{i}.png" for i in range(3)]
@@ -270,15 +294,23 @@ def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.Ca
     assert [one["image"] for one in told] == [str(path) for path in paths]
     for one in told:
         assert sum(one["probabilities"].values()) == pytest.approx(1)
-        assert one["probability"] == max(one["probabilities"].values()) == one["probabilities"][one["label"]]
+        assert (
+            one["probability"]
+            == max(one["probabilities"].values())
+            == one["probabilities"][one["label"]]
+        )
     code, out, _ = run(capfd, "predict", trained, *paths)
-    assert out.splitlines() == [f"{one['label']}\t{one['probability']:.4f}\t{one['image']}" for one in told]
+    assert out.splitlines() == [
+        f"{one['label']}\t{one['probability']:.4f}\t{one['image']}" for one in told
+    ]
     together = ImageClassifier.load(trained).predict([test_data])
     assert len(together) == 100
     assert together[0].image == f"{test_data}:1"
     for one, other in zip(told, together, strict=False):
         assert other.probabilities == pytest.approx(one["probabilities"], abs=1e-5)
-    several = [one.probability for one in ImageClassifier.load(trained).stream([test_data], chunk=7)]
+    several = [
+        one.probability for one in ImageClassifier.load(trained).stream([test_data], chunk=7)
+    ]
     assert several == pytest.approx([one.probability for one in together], abs=1e-5)
 
 
@@ -286,8 +318,14 @@ def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.Ca
     ("words", "message"),
     [
         (["predict", "RUN"], "images must be given"),
-        (["predict", "RUN", "DATA", "--set", "decode.beam=1"], "decode.beam changes nothing in predict of"),
-        (["evaluate", "RUN", "DATA", "--set", "decode.beam=1"], "decode.beam changes nothing in evaluate of"),
+        (
+            ["predict", "RUN", "DATA", "--set", "decode.beam=1"],
+            "decode.beam changes nothing in predict of",
+        ),
+        (
+            ["evaluate", "RUN", "DATA", "--set", "decode.beam=1"],
+            "decode.beam changes nothing in evaluate of",
+        ),
         (["evaluate", "RUN", "DATA", "--stride", "3"], "--stride changes nothing in evaluate of"),
         (["evaluate", "RUN"], "images must be given"),
         (["check", "image-classification", "DATA"], "to be checked, but is 'image-classification'"),
@@ -295,14 +333,19 @@ def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.Ca
             ["explain", "RUN", "DATA", "--gradient-flow"],
             "is a model of image-classification, which reads no text",
         ),
-        (["generate", "RUN", "--prompt", "a"], "is a model of image-classification, which reads no text"),
+        (
+            ["generate", "RUN", "--prompt", "a"],
+            "is a model of image-classification, which reads no text",
+        ),
         (["score", "RUN", "DATA"], "is a model of image-classification, which reads no text"),
     ],
 )
 def test_mistakes_are_one_line(
     words: list[str], message: str, trained: Path, test_data: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capfd, *({"RUN": str(trained), "DATA": test_data}.get(word, word) for word in words))
+    code, out, err = run(
+        capfd, *({"RUN": str(trained), "DATA": test_data}.get(word, word) for word in words)
+    )
     assert (code, out) == (2, "")
     assert err.startswith("seqloom: ")
     assert message in err
@@ -313,7 +356,8 @@ def test_labels_that_a_model_does_not_know_are_named(trained: Path, tmp_path: Pa
     images, _ = squares(0, 2)
     np.savez(tmp_path / "t.npz", images=images, labels=["upper left", "middle"])
     with pytest.raises(
-        DataError, match=r"t.npz:2: the label must be one of those of the training .* but is 'middle'"
+        DataError,
+        match=r"t.npz:2: the label must be one of those of the training .* but is 'middle'",
     ):
         ImageClassifier.load(trained).evaluate([str(tmp_path / "t.npz")])
 
@@ -345,7 +389,9 @@ def test_explain_draws_where_it_looks(
     trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("altair")
-    code, out, _ = run(capfd, "explain", trained, test_data, "--output", tmp_path / "a.svg", "--json")
+    code, out, _ = run(
+        capfd, "explain", trained, test_data, "--output", tmp_path / "a.svg", "--json"
+    )
     assert code == 0
     told = json.loads(out)
     assert told["image"] == f"{test_data}:1"
@@ -378,7 +424,12 @@ def test_a_label_that_is_renamed_is_not_taken_from_the_cache(tmp_path: Path) -> 
         place = tmp_path / "all" / ("cat" if number % 2 else "dog")
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(place / f"{number}.png")
-    settings = ["train.max_steps=2", "train.batch_rows=8", "model.image_size=8", "model.patch_size=4"]
+    settings = [
+        "train.max_steps=2",
+        "train.batch_rows=8",
+        "model.image_size=8",
+        "model.patch_size=4",
+    ]
 
     def labels(name: str) -> list[str]:
         train(

@@ -13,7 +13,9 @@ from seqloom.workflows.check import check
 WORDS = ("data.tokenizer=words", "train.window=8", "train.batch_rows=4", "train.max_steps=7")
 
 
-def checked(place: Path, train: str, validation: str = "", test: str = "", *settings: str) -> DataReport:
+def checked(
+    place: Path, train: str, validation: str = "", test: str = "", *settings: str
+) -> DataReport:
     for name, text in (("train", train), ("val", validation), ("test", test)):
         (place / f"{name}.txt").write_text(text)
     given = [
@@ -53,7 +55,9 @@ def test_the_first_batch_is_what_a_model_gets(tmp_path: Path) -> None:
             for one, other in zip(row["inputs"][1:], row["targets"], strict=False)
             if other is not None
         ]
-        assert all(one == ("<s>" if other == "</s>" else other) or one == "<pad>" for one, other in pairs)
+        assert all(
+            one == ("<s>" if other == "</s>" else other) or one == "<pad>" for one, other in pairs
+        )
         assert "train.txt:" in row["line"]
 
 

@@ -19,7 +19,13 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
-from seqloom.tasks.language_modeling.complete import Bounds, Completer, Completion, last_word, load_completer
+from seqloom.tasks.language_modeling.complete import (
+    Bounds,
+    Completer,
+    Completion,
+    last_word,
+    load_completer,
+)
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,7 +46,9 @@ ALIVE = {
 
 @functools.cache
 def tokenizer_of(kind: str) -> TextTokenizer:
-    texts = ["ab abab a, b", "ab ab, abab é", "abab ab"] if kind not in WORDS else ["ab abab a b , abb"]
+    texts = (
+        ["ab abab a, b", "ab ab, abab é", "abab ab"] if kind not in WORDS else ["ab abab a b , abb"]
+    )
     return train_tokenizer(texts, kind, vocabulary=16 + 256 + 4 if kind == "bpe" else 16 + 256)
 
 
@@ -93,7 +101,8 @@ def by_enumeration(
         if covered:
             after = (before.encode() + text[len(rest) :]).decode("latin-1")
             over = re.match(
-                rf"[^a-zA-Z0-9_\x80-\xff]*(?:[a-zA-Z0-9_\x80-\xff]+[^a-zA-Z0-9_\x80-\xff]+){{{words}}}", after
+                rf"[^a-zA-Z0-9_\x80-\xff]*(?:[a-zA-Z0-9_\x80-\xff]+[^a-zA-Z0-9_\x80-\xff]+){{{words}}}",
+                after,
             )
             if over:
                 found[
@@ -119,7 +128,9 @@ def by_enumeration(
         if covered:
             whole = bool(re.search(r"\w\Z", after, re.ASCII) or after[-1] >= "\x80")
             last = whole and len(re.findall(r"[a-zA-Z0-9_\x80-\xff]+", after)) == words
-            found[after[1:].encode("latin-1").decode("utf-8", "replace"), not last] += mass * following[2]
+            found[after[1:].encode("latin-1").decode("utf-8", "replace"), not last] += (
+                mass * following[2]
+            )
         for token in alive(kind)[1:]:
             longer = spell([*run, token])
             if longer.startswith(rest) or rest.startswith(longer):
@@ -130,7 +141,11 @@ def by_enumeration(
         return (joint if ids and pieces else b"") + joint.join(pieces)
 
     visit([], b"", 1.0)
-    return {one: mass / typed for one, mass in found.items() if mass and typed and "\ufffd" not in one[0]}
+    return {
+        one: mass / typed
+        for one, mass in found.items()
+        if mass and typed and "\ufffd" not in one[0]
+    }
 
 
 PREFIXES = {
@@ -156,7 +171,9 @@ def test_probabilities_are_those_of_all_runs_of_tokens(kind: str, prefix: str, w
     for one in found:
         assert one.probability == pytest.approx(expected[one.text, one.ended], rel=1e-4)
     assert sum(one.probability for one in found) <= 1 + 1e-6
-    assert [one.probability for one in found] == sorted((one.probability for one in found), reverse=True)
+    assert [one.probability for one in found] == sorted(
+        (one.probability for one in found), reverse=True
+    )
     assert bool(found) == (prefix != "ab q" or kind != "words")
 
 
@@ -165,7 +182,9 @@ TEXT = "ab a, abab é ab a  b ab abab, ab a b"
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("context", [None, 8, 12])
-def test_states_that_are_kept_change_nothing_and_spare_reading(kind: str, context: int | None) -> None:
+def test_states_that_are_kept_change_nothing_and_spare_reading(
+    kind: str, context: int | None
+) -> None:
     """`Few` refuses to read more than its context."""
     model = Few(kind, 1, context)
     completer = Completer(model, tokenizer_of(kind))
@@ -174,7 +193,9 @@ def test_states_that_are_kept_change_nothing_and_spare_reading(kind: str, contex
     if context is None:
         assert model.begun == 2  # and the jump back at the end
     for prefix, one in zip(typed, found, strict=True):
-        assert one == Completer(model, tokenizer_of(kind)).complete(prefix, words=1 + (len(prefix) % 2))
+        assert one == Completer(model, tokenizer_of(kind)).complete(
+            prefix, words=1 + (len(prefix) % 2)
+        )
 
 
 def test_a_long_text_is_read_from_where_a_window_begins() -> None:
@@ -205,7 +226,9 @@ def test_every_family_completes_while_it_is_typed(family: str) -> None:
         "ab a b a ",
     ]  # on from one state: neither may write into the other's
     for prefix in [*two_ways, *(TEXT[:n] for n in [*range(len(TEXT) + 1), 20, 12])]:
-        fresh = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer).complete(prefix)
+        fresh = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer).complete(
+            prefix
+        )
         found = completer.complete(prefix)
         assert [one.text for one in found] == [one.text for one in fresh]
         assert [one.probability for one in found] == pytest.approx(
@@ -218,10 +241,14 @@ def test_every_family_completes_while_it_is_typed(family: str) -> None:
 def small_model(family: str, vocabulary: int) -> Any:
     torch.manual_seed(0)
     if family == "gpt":
-        return GPT(GPTConfig(vocabulary_size=vocabulary, context=16, width=8, layers=2, heads=2)).eval()
+        return GPT(
+            GPTConfig(vocabulary_size=vocabulary, context=16, width=8, layers=2, heads=2)
+        ).eval()
     if family == "recurrent_lm":
         return RecurrentLM(
-            RecurrentLMConfig(vocabulary_size=vocabulary, embedding_width=4, width=4, tie_output=False)
+            RecurrentLMConfig(
+                vocabulary_size=vocabulary, embedding_width=4, width=4, tie_output=False
+            )
         ).eval()
     ids = [2, *(i for text in TEXT.split(",") for i in [*tokenizer_of("bpe").encode([text])[0], 2])]
     return Ngram.fit(NgramConfig(vocabulary_size=vocabulary, order=3), np.array(ids)).eval()
@@ -230,7 +257,9 @@ def small_model(family: str, vocabulary: int) -> Any:
 def test_a_narrow_search_finds_the_likeliest_and_claims_no_more_than_there_is() -> None:
     for prefix in ("", "ab a", "ab "):
         model = Few("bpe", 5)
-        every = Completer(model, tokenizer_of("bpe"), ALL._replace(steps=2)).complete(prefix, n=10**6)
+        every = Completer(model, tokenizer_of("bpe"), ALL._replace(steps=2)).complete(
+            prefix, n=10**6
+        )
         few = Completer(model, tokenizer_of("bpe"), Bounds(steps=2)).complete(prefix, n=3)
         exact = {(one.text, one.ended): one.probability for one in every}
         assert few[0][::2] == every[0][::2]

@@ -1,4 +1,5 @@
-"""Prompts and how a language model goes on with them: ids, text, pieces, the notice of a window that slides."""
+"""Prompts and how a language model goes on with them: ids, text, pieces, the notice of a window that
+slides."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 TEXTS = ["ein Hund läuft", "zwei Hunde laufen 🐕🐕", "日本語の犬 runs", "a dog runs, two dogs run"]
-KINDS = {kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "characters", "words")}
+KINDS = {
+    kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "characters", "words")
+}
 
 
 def writer(model: Any, tokenizer: TextTokenizer, **decode: Any) -> TextGenerator:
@@ -137,8 +140,12 @@ def test_the_batch_changes_no_text(gpt: GPT) -> None:
         "zwei Hunde laufen und ein Hund läuft auch und zwei Hunde",
         "日本語",
     ]
-    writing = writer(gpt, KINDS["bpe"], n_best=2, max_length=30, temperature=1.3, top_p=0.95, seed=11)
-    alone = [[(one.text, one.tokens) for one in writing.generate([prompt])[0]] for prompt in prompts]
+    writing = writer(
+        gpt, KINDS["bpe"], n_best=2, max_length=30, temperature=1.3, top_p=0.95, seed=11
+    )
+    alone = [
+        [(one.text, one.tokens) for one in writing.generate([prompt])[0]] for prompt in prompts
+    ]
     for rows in (1, 2, 64):
         together = writing.generate(prompts, batch_rows=rows)
         assert [[(one.text, one.tokens) for one in found] for found in together] == alone
@@ -172,7 +179,8 @@ def test_a_translation_model_can_sample_too() -> None:
     assert [len(outputs) for outputs in found] == [3, 3, 1, 3]
     assert len({output.text for outputs in found for output in outputs}) == 10
     alone = [
-        [output.text for output in decode_texts(model, tokenizer, [text], sampling)[0]] for text in texts
+        [output.text for output in decode_texts(model, tokenizer, [text], sampling)[0]]
+        for text in texts
     ]
     assert [[output.text for output in outputs] for outputs in found] == alone
     narrow = decode_texts(model, tokenizer, texts, replace(sampling, top_k=1))
@@ -197,8 +205,8 @@ def test_a_window_that_slides_is_said_once(notices: list[str]) -> None:
         writing.generate(["ab", "cd"], max_length=40)
         assert notices == [
             (
-                "the model looks at 12 tokens at most: where a text was longer, it went on from the last 6, read"
-                " afresh"
+                "the model looks at 12 tokens at most: where a text was longer, it went on from the last 6,"
+                " read afresh"
             )
         ]
 
@@ -335,7 +343,9 @@ def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(
             assert (
                 short.text
                 == long.text[
-                    : min((long.text.index(s) for s in stop if s in long.text), default=len(long.text))
+                    : min(
+                        (long.text.index(s) for s in stop if s in long.text), default=len(long.text)
+                    )
                 ]
             )
             assert short.finished == (long.finished or short.text != long.text)
@@ -359,7 +369,8 @@ def test_what_is_banned_never_comes_and_what_is_asked_for_begins(kind: str, stra
     }
     with pytest.raises(UsageError) if kind == "words" else nullcontext():
         writer(model, tokenizer).generate(
-            [""], **settings | {"begin": "zweiHunde 5"} if kind == "words" else settings | {"ban": []}
+            [""],
+            **settings | {"begin": "zweiHunde 5"} if kind == "words" else settings | {"ban": []},
         )
     for outputs in writer(model, tokenizer).generate(
         ["", "dogs r"], **settings | {"begin": "", "ban": ["u", "og", "日"]}
@@ -376,7 +387,9 @@ def test_translation_stops_bans_and_begins_too() -> None:
     tokenizer = KINDS["bpe"]
     torch.manual_seed(0)
     model = Seq2Seq(
-        Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, embedding_width=8, encoder_width=8, width=8)
+        Seq2SeqConfig(
+            vocabulary_size=tokenizer.vocabulary_size, embedding_width=8, encoder_width=8, width=8
+        )
     ).eval()
     plain = DecodeConfig(beam=1, max_length=20)
     for text in TEXTS:

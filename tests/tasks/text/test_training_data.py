@@ -42,7 +42,9 @@ SAYS = ["meow", "woof", "moo", "yip"]
 
 
 def labels_file(folder: Path, name: str = "train.csv", number: int = 24) -> Path:
-    rows = [f"the {ANIMALS[i % 8]} says {SAYS[i % 4]} number {i},{SAYS[i % 4]}" for i in range(number)]
+    rows = [
+        f"the {ANIMALS[i % 8]} says {SAYS[i % 4]} number {i},{SAYS[i % 4]}" for i in range(number)
+    ]
     return written(folder / name, "text,label\n" + "\n".join(rows) + "\n")
 
 
@@ -66,7 +68,9 @@ def several_file(folder: Path, name: str = "train.csv") -> Path:
 
 def tags_file(folder: Path, name: str = "train.conll") -> Path:
     sentences = [
-        [("the", "O"), (ANIMALS[i % 8], "B-ANIMAL"), (str(i), "I-ANIMAL"), ("ran", "O")][: 2 + i % 3]
+        [("the", "O"), (ANIMALS[i % 8], "B-ANIMAL"), (str(i), "I-ANIMAL"), ("ran", "O")][
+            : 2 + i % 3
+        ]
         for i in range(20)
     ]
     return written(
@@ -81,14 +85,25 @@ def questions_file(folder: Path, name: str = "train.json") -> Path:
         context = f"The {ANIMALS[i % 8]} number {i} lives in house {i * 7} by the sea."
         start = context.index("house")
         answer = {"text": context[start : context.index(" by")], "answer_start": start}
-        qas = [{"id": f"q{i}", "question": f"Where does the {ANIMALS[i % 8]} live?", "answers": [answer]}]
+        qas = [
+            {
+                "id": f"q{i}",
+                "question": f"Where does the {ANIMALS[i % 8]} live?",
+                "answers": [answer],
+            }
+        ]
         articles.append({"title": f"t{i}", "paragraphs": [{"context": context, "qas": qas}]})
     return written(folder / name, json.dumps({"version": "1.1", "data": articles}))
 
 
 def choices_file(folder: Path, name: str = "train.jsonl") -> Path:
     rows = [
-        {"text": f"the {ANIMALS[i % 8]} {i}", "choice1": SAYS[i % 4], "choice2": "runs", "label": i % 2}
+        {
+            "text": f"the {ANIMALS[i % 8]} {i}",
+            "choice1": SAYS[i % 4],
+            "choice2": "runs",
+            "label": i % 2,
+        }
         for i in range(20)
     ]
     return written(folder / name, "".join(json.dumps(row) + "\n" for row in rows))
@@ -112,17 +127,37 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str, list[str]]] = {
         "convolution:tiny",
         ["head.class_weights=balanced"],
     ),
-    "labels, recurrent": ("text-classification", labels_file, "recurrent:tiny", ["head.pooling=attention"]),
+    "labels, recurrent": (
+        "text-classification",
+        labels_file,
+        "recurrent:tiny",
+        ["head.pooling=attention"],
+    ),
     "labels, transformer": ("text-classification", labels_file, "bert:tiny", []),
     "labels, causal": ("text-classification", labels_file, "gpt:tiny", ["head.lm_weight=0.5"]),
     "labels, t5": ("text-classification", labels_file, "t5:tiny", []),
-    "several labels": ("text-classification", several_file, "recurrent:tiny", ["data.label_separator=;"]),
+    "several labels": (
+        "text-classification",
+        several_file,
+        "recurrent:tiny",
+        ["data.label_separator=;"],
+    ),
     "pairs, compared": ("text-classification", pairs_file, "recurrent:tiny", []),
     "pairs, joined": ("text-classification", pairs_file, "bert:tiny", []),
-    "scores, both orders": ("sentence-similarity", scores_file, "gpt:tiny", ["head.pair=both_orders"]),
+    "scores, both orders": (
+        "sentence-similarity",
+        scores_file,
+        "gpt:tiny",
+        ["head.pair=both_orders"],
+    ),
     "tags": ("token-classification", tags_file, "recurrent:tiny", ["model.characters=convolution"]),
     "tags, crf": ("token-classification", tags_file, "bert:tiny", ["head.crf=true"]),
-    "questions": ("question-answering", questions_file, "bert:tiny", ["data.max_length=24", "data.stride=4"]),
+    "questions": (
+        "question-answering",
+        questions_file,
+        "bert:tiny",
+        ["data.max_length=24", "data.stride=4"],
+    ),
     "choices": ("multiple-choice", choices_file, "recurrent:tiny", []),
 }
 """what is trained: task, its file, model, settings."""
@@ -134,7 +169,11 @@ def trained(
     task, make, model, more = CASES[case]
     data = make(folder)
     train(
-        task, [str(data)], output_dir=folder / name, model=model, settings=[*FAST, *more, *(settings or [])]
+        task,
+        [str(data)],
+        output_dir=folder / name,
+        model=model,
+        settings=[*FAST, *more, *(settings or [])],
     )
     return folder / name, data
 
@@ -152,10 +191,17 @@ def test_a_trained_reader_is_measured_and_asked_from_its_folder(
     folder, data = runs[case]
     task = CASES[case][0]
     found = evaluate(folder, [str(data)], {}, {})
-    best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(
-        task, "accuracy"
-    )
-    assert {best, f"{best}_low", f"{best}_high", "loss"} <= found.metrics.keys() or case == "several labels"
+    best = {
+        "sentence-similarity": "spearman",
+        "question-answering": "f1",
+        "token-classification": "f1",
+    }.get(task, "accuracy")
+    assert {
+        best,
+        f"{best}_low",
+        f"{best}_high",
+        "loss",
+    } <= found.metrics.keys() or case == "several labels"
     assert found.by_example is not None
     replies = list(load_reader(folder).stream([str(data)]))
     assert len(replies) == len(found.outputs)
@@ -177,7 +223,12 @@ def test_a_reader_goes_on_to_the_same_bits(
             signal.raise_signal(signal.SIGTERM)
 
     result = train(
-        task, [str(data)], output_dir=tmp_path / "run", model=model, settings=[*FAST, *more], progress=stop
+        task,
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model=model,
+        settings=[*FAST, *more],
+        progress=stop,
     )
     assert result.stopped == "SIGTERM"
     train(resume=tmp_path / "run")
@@ -210,11 +261,15 @@ def test_a_folder_of_an_earlier_version_still_opens(
     assert run_folder.load_run(former).model_type == "encoder_with_head"
     assert run_folder.encoder_of(former) == run_folder.encoder_of(folder)
     assert run_folder.pretrained_from(former).kind == "classification"
-    replies = [[reply.text for reply in load_reader(one).stream([str(data)])] for one in (folder, former)]
+    replies = [
+        [reply.text for reply in load_reader(one).stream([str(data)])] for one in (folder, former)
+    ]
     assert replies[0] == replies[1]
 
 
-def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tuple[Path, Path]]) -> None:
+def test_a_text_gets_the_same_answer_alone_and_among_others(
+    runs: dict[str, tuple[Path, Path]],
+) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
     texts = ["the cat says", "a", "the dog says woof and woof and woof again and again"]
     together = reader.predict(texts)
@@ -223,12 +278,16 @@ def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tupl
         assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
 
 
-def test_as_many_tags_come_out_as_words_went_in(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_as_many_tags_come_out_as_words_went_in(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
     """Of sentences longer than the model reads too, and of words that no token spells."""
     sentences = ["the cat", " ".join(["the", "\u200b", "cat"] * 200), "x"]
     file = written(tmp_path / "plain.txt", "\n".join(sentences) + "\n")
     replies = list(load_reader(runs["tags, crf"][0], {"format": "text"}).stream([str(file)]))
-    assert [len(reply.content["tags"]) for reply in replies] == [len(one.split(" ")) for one in sentences]
+    assert [len(reply.content["tags"]) for reply in replies] == [
+        len(one.split(" ")) for one in sentences
+    ]
 
 
 def test_answers_are_parts_of_the_context(runs: dict[str, tuple[Path, Path]]) -> None:
@@ -268,7 +327,11 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: 
         ),
     ):
         train(
-            "text-classification", [str(data)], output_dir=tmp_path / "run", model="bert:tiny", settings=FAST
+            "text-classification",
+            [str(data)],
+            output_dir=tmp_path / "run",
+            model="bert:tiny",
+            settings=FAST,
         )
     assert not (tmp_path / "run" / "config.json").exists()
     train(
@@ -291,7 +354,8 @@ def test_a_run_begins_with_the_encoder_of_another(
     """Its tokenizer comes along, its head does not where the labels are others, and what is new is named."""
     before, _ = runs["labels, transformer"]
     data = written(
-        tmp_path / "new.csv", "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12))
+        tmp_path / "new.csv",
+        "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12)),
     )
     train(
         "text-classification",
@@ -300,7 +364,9 @@ def test_a_run_begins_with_the_encoder_of_another(
         start=before,
         settings=[*FAST[:-1], "train.freeze=[encoder]"],
     )
-    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (before / "tokenizer.json").read_bytes()
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (
+        before / "tokenizer.json"
+    ).read_bytes()
     old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
     assert all(torch.equal(old[name], new[name]) for name in new if name.startswith("encoder."))
     assert any("head.output.weight" in one and "new" in one for one in notices)
@@ -332,7 +398,8 @@ def test_every_run_can_be_gone_on_with_in_another(
 
 def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt"
+        UsageError,
+        match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt",
     ):
         train(
             "text-classification",
@@ -347,7 +414,10 @@ def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_pa
     ("settings", "message"),
     [
         (["head.crf=true"], r"head\.crf must be false for classification"),
-        (["train.freeze=[nothing]"], r"train\.freeze must name parameters, but none begins with 'nothing'"),
+        (
+            ["train.freeze=[nothing]"],
+            r"train\.freeze must name parameters, but none begins with 'nothing'",
+        ),
         (
             ["head.lm_weight=1"],
             r"head\.lm_weight needs an encoder that predicts the next token \(gpt\), but this is recurrent",
@@ -383,7 +453,11 @@ def test_settings_that_cannot_be_are_said_before_the_work(
             "data.source=x",
             r"data\.source changes nothing for text-classification \(it is for translation\)",
         ),
-        ("labels, recurrent", "head.pair=compared", r"head\.pair is for two texts, but each example has one"),
+        (
+            "labels, recurrent",
+            "head.pair=compared",
+            r"head\.pair is for two texts, but each example has one",
+        ),
         (
             "labels, recurrent",
             "head.activation=gelu",
@@ -394,7 +468,11 @@ def test_settings_that_cannot_be_are_said_before_the_work(
             "train.window=8",
             r"train\.window changes nothing for text-classification \(it is for text-generation\)",
         ),
-        ("scores, both orders", "train.label_smoothing=0.1", r"train\.label_smoothing is for labels"),
+        (
+            "scores, both orders",
+            "train.label_smoothing=0.1",
+            r"train\.label_smoothing is for labels",
+        ),
         (
             "scores, both orders",
             "data.label_separator=;",
@@ -438,7 +516,13 @@ def test_settings_that_change_nothing_are_refused_where_a_reader_is_asked(
     with pytest.raises(
         UsageError, match=r"--from brings its own tokenizer, so data\.vocabulary changes nothing"
     ):
-        train("text-classification", [str(data)], output_dir=tmp_path / "run", start=run, settings=FAST)
+        train(
+            "text-classification",
+            [str(data)],
+            output_dir=tmp_path / "run",
+            start=run,
+            settings=FAST,
+        )
 
 
 def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
@@ -459,7 +543,9 @@ def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
 
 def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> None:
     data, test = labels_file(tmp_path), labels_file(tmp_path, "test.csv", 8)
-    report = check("text-classification", [str(data)], [], [str(test)], FAST, model="recurrent:tiny")
+    report = check(
+        "text-classification", [str(data)], [], [str(test)], FAST, model="recurrent:tiny"
+    )
     summary = report.to_json()
     assert summary["splits"]["test"]["examples"] == 8
     assert (
@@ -501,7 +587,12 @@ def test_a_new_reader_has_steps_enough_of_small_data_unless_they_are_told(
 ) -> None:
     data = str(labels_file(tmp_path, number=80))
     found = check(
-        "text-classification", [data], (), (), ["data.vocabulary=400", *settings], model="bag_of_words:tiny"
+        "text-classification",
+        [data],
+        (),
+        (),
+        ["data.vocabulary=400", *settings],
+        model="bag_of_words:tiny",
     )
     assert found.training["steps"] == steps
 
@@ -535,12 +626,18 @@ def test_a_fine_tuning_that_was_killed_before_its_first_checkpoint_begins_again_
             )
     assert (tmp_path / "killed" / "config.json").exists()
     train(resume=tmp_path / "killed")
-    whole, again = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    whole, again = (
+        read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
+    )
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
-@pytest.mark.parametrize("settings", [["train.freeze=[nothing]"], ["train.word_vectors=nothing.txt"]])
-def test_a_mistake_that_is_found_late_leaves_no_folder_behind(settings: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [["train.freeze=[nothing]"], ["train.word_vectors=nothing.txt"]]
+)
+def test_a_mistake_that_is_found_late_leaves_no_folder_behind(
+    settings: list[str], tmp_path: Path
+) -> None:
     data = labels_file(tmp_path)
     with pytest.raises(SeqloomError):
         train(
@@ -551,7 +648,11 @@ def test_a_mistake_that_is_found_late_leaves_no_folder_behind(settings: list[str
             settings=[*FAST, *settings],
         )
     train(
-        "text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=FAST
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="recurrent:tiny",
+        settings=FAST,
     )
 
 
@@ -590,7 +691,9 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(
     notices.clear()
     reader = load_reader(tmp_path / "run")
     asked = [reply.content["probabilities"] for reply in reader.stream([data])]
-    assert asked == [one["probabilities"] for one in reader.predict([f"the cat {i}" for i in range(12)])]
+    assert asked == [
+        one["probabilities"] for one in reader.predict([f"the cat {i}" for i in range(12)])
+    ]
     assert notices == [
         f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"
     ]
@@ -599,8 +702,12 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(
     assert len(notices) == 1
 
 
-@pytest.mark.parametrize(("name", "given"), [("a.bio", {}), ("a.txt", {"format": "conll"}), ("a.tsv", {})])
-def test_columns_of_words_are_those_of_the_training(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "given"), [("a.bio", {}), ("a.txt", {"format": "conll"}), ("a.tsv", {})]
+)
+def test_columns_of_words_are_those_of_the_training(
+    name: str, given: dict[str, Any], tmp_path: Path
+) -> None:
     data = written(
         tmp_path / name, "\n\n".join(f"1\tthe\tDT\tO\n2\tcat{i}\tNN\tB-A" for i in range(12)) + "\n"
     )
@@ -612,7 +719,10 @@ def test_columns_of_words_are_those_of_the_training(name: str, given: dict[str, 
         model="convolution:tiny",
         settings=settings,
     )
-    assert next(load_reader(tmp_path / "run", given).stream([str(data)])).content["words"] == ["the", "cat0"]
+    assert next(load_reader(tmp_path / "run", given).stream([str(data)])).content["words"] == [
+        "the",
+        "cat0",
+    ]
     assert "f1" in evaluate(tmp_path / "run", [str(data)], given, {}).metrics
 
 
@@ -632,7 +742,9 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
 
 
 def test_a_folder_without_a_model_is_nothing_to_begin_with(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"must be a model to begin with, but holds no config\.json"):
+    with pytest.raises(
+        FolderError, match=r"must be a model to begin with, but holds no config\.json"
+    ):
         train(
             "text-classification",
             [str(labels_file(tmp_path))],
@@ -657,7 +769,9 @@ def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> No
     row = json.dumps({"text": "the cat", "choice1": "moo", "choice2": "runs"})
     new = tmp_path / "new.jsonl"
     new.write_bytes(
-        f"{row}\n".encode() + row.replace("cat", "caf\u00e9").encode("latin-1") + f"\n{row}\n".encode()
+        f"{row}\n".encode()
+        + row.replace("cat", "caf\u00e9").encode("latin-1")
+        + f"\n{row}\n".encode()
     )
     found = load_reader(run, {"on_bad_line": "skip"}).stream([str(new)])
     assert [reply.content["line"] for reply in found] == [1, 3]
@@ -670,7 +784,9 @@ def test_a_choice_of_fewer_than_two_options_is_no_choice(
     with pytest.raises(
         DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"
     ):
-        load_reader(runs["choices"][0]).answer([ChoiceQuestion("the cat", options, None, "asked", 1)])
+        load_reader(runs["choices"][0]).answer(
+            [ChoiceQuestion("the cat", options, None, "asked", 1)]
+        )
 
 
 def numbered(path: Path, labels: str) -> Path:
@@ -683,16 +799,28 @@ def numbered(path: Path, labels: str) -> Path:
 
 @pytest.mark.parametrize(
     ("labels", "told", "base"),
-    [("121212", [], 1), ("010101", [], 0), ("111111", [], 0), ("111111", ["data.answers_from=1"], 1)],
+    [
+        ("121212", [], 1),
+        ("010101", [], 0),
+        ("111111", [], 0),
+        ("111111", ["data.answers_from=1"], 1),
+    ],
 )
 def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
     labels: str, told: list[str], base: int, tmp_path: Path, notices: list[str]
 ) -> None:
     data, small, other = (
-        numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))])
+        numbered(tmp_path / f"{at}.csv", those)
+        for at, those in enumerate([labels, "1", str(2 * (1 - base))])
     )
     given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told]}
-    train("multiple-choice", [str(data)], validation=[str(small)], output_dir=tmp_path / "run", **given)
+    train(
+        "multiple-choice",
+        [str(data)],
+        validation=[str(small)],
+        output_dir=tmp_path / "run",
+        **given,
+    )
     assert sum("answers are taken as numbers" in one for one in notices) == (not told)
     chosen = (
         load_reader(tmp_path / "run")
@@ -710,14 +838,24 @@ def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
     ):
         evaluate(tmp_path / "run", [str(other)], {}, {})
     with pytest.raises(DataError, match=rf"2\.csv:2: .*data\.answers_from={1 - base}"):
-        train("multiple-choice", [str(data)], validation=[str(other)], output_dir=tmp_path / "no", **given)
+        train(
+            "multiple-choice",
+            [str(data)],
+            validation=[str(other)],
+            output_dir=tmp_path / "no",
+            **given,
+        )
 
 
-def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(tmp_path: Path) -> None:
+def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(
+    tmp_path: Path,
+) -> None:
     settings = ["train.learning_rate=1e-9", "data.split_seed=1"]
     run, data = trained(tmp_path, "scores, both orders", settings)
     bias = load_reader(run).encoder.head.output.bias
-    assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)  # of 21 of the 24
+    assert bias.item() == pytest.approx(
+        sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15
+    )  # of 21 of the 24
     (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
     train(
         "sentence-similarity",
@@ -732,9 +870,10 @@ def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_s
 def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_path: Path) -> None:
     data = tmp_path / "train.csv"
     data.write_bytes(
-        ("text,label\n" + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))).encode(
-            "latin-1"
-        )
+        (
+            "text,label\n"
+            + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))
+        ).encode("latin-1")
     )
     settings = [*FAST, "data.encoding=latin-1"]
     train(
@@ -770,7 +909,9 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
     with pytest.raises(UsageError, match="trained on single texts, but was given a pair"):
         reader.predict(["one", ("one", "two")])
     for wrong in (None, 3, b"x", ("a", "b", "c"), ("a", None)):
-        with pytest.raises(UsageError, match="predict takes texts, or pairs of texts, but was given"):
+        with pytest.raises(
+            UsageError, match="predict takes texts, or pairs of texts, but was given"
+        ):
             reader.predict([wrong])
     with pytest.raises(UsageError, match="put it into a list"):
         reader.measure("train.csv")
@@ -785,7 +926,9 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
         export_onnx(str(runs["tags"][0]), str(tmp_path / "graphs"))
 
 
-def test_every_task_is_asked_with_plain_strings_and_lists(runs: dict[str, tuple[Path, Path]]) -> None:
+def test_every_task_is_asked_with_plain_strings_and_lists(
+    runs: dict[str, tuple[Path, Path]],
+) -> None:
     tags = seqloom.load(runs["tags"][0])
     assert tags.predict(["the cat"]) == tags.predict([["the", "cat"]])
     assert len(tags.predict(["the cat"])[0]["tags"]) == 2
@@ -799,7 +942,9 @@ def test_every_task_is_asked_with_plain_strings_and_lists(runs: dict[str, tuple[
             model.predict([wrong])
 
 
-def test_a_loaded_model_says_what_it_is_and_what_it_cannot_do(runs: dict[str, tuple[Path, Path]]) -> None:
+def test_a_loaded_model_says_what_it_is_and_what_it_cannot_do(
+    runs: dict[str, tuple[Path, Path]],
+) -> None:
     model = seqloom.load(runs["labels, recurrent"][0])
     assert repr(model).startswith("<text-classification: encoder_with_head of ")
     assert repr(model).endswith("; predict, evaluate, stream>")
@@ -810,7 +955,9 @@ def test_a_loaded_model_says_what_it_is_and_what_it_cannot_do(runs: dict[str, tu
     assert not hasattr(model, "complete")
 
 
-def test_a_share_without_examples_trains_no_next_token_either(runs: dict[str, tuple[Path, Path]]) -> None:
+def test_a_share_without_examples_trains_no_next_token_either(
+    runs: dict[str, tuple[Path, Path]],
+) -> None:
     model = run_folder.load_run(runs["labels, causal"][0]).model
     assert isinstance(model, EncoderWithHead)
     reader = load_reader(runs["labels, causal"][0])

@@ -25,7 +25,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from seqloom import protocols
 from seqloom.errors import FolderError, UsageError
 from seqloom.protocols import SpecialTokenTemplate
-from seqloom.text.hub.sentencepiece_model import SentencePiece, SentencePieceModel, read_sentencepiece
+from seqloom.text.hub.sentencepiece_model import (
+    SentencePiece,
+    SentencePieceModel,
+    read_sentencepiece,
+)
 from seqloom.text.hub.special_ids import TokenizerSpecials, special_ids_of, template_of
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 from seqloom.text.hub.tokenizer_files import TokenizerSettings, sentencepiece_tokenizer
@@ -66,14 +70,18 @@ words = st.sampled_from(
     ]
 )
 any_text = st.one_of(
-    st.text(max_size=40), st.lists(words, max_size=10).map(" ".join), st.lists(words, max_size=6).map("".join)
+    st.text(max_size=40),
+    st.lists(words, max_size=10).map(" ".join),
+    st.lists(words, max_size=6).map("".join),
 )
 
 
 def write(folder: Path, **files: Any) -> None:
     for name, content in files.items():
         path = folder / name.replace("__", ".")
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        path.write_text(
+            content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+        )
 
 
 def word_piece(folder: Path) -> dict[str, Any]:
@@ -84,11 +92,15 @@ def word_piece(folder: Path) -> dict[str, Any]:
     )
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer.train_from_iterator(
-        TEXTS, trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
+        TEXTS,
+        trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False),
     )
     vocabulary = tokenizer.get_vocab()
     write(
-        folder, vocab__txt="".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__))
+        folder,
+        vocab__txt="".join(
+            f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__)
+        ),
     )
     return {"model_type": "bert", "vocab_size": len(vocabulary), "pad_token_id": 0}
 
@@ -202,7 +214,9 @@ def marian(folder: Path) -> dict[str, Any]:
     known = [
         piece for at, piece in enumerate(of_source) if at % 7
     ]  # marian's vocabulary lacks pieces that its training never met
-    entries = [*dict.fromkeys(["</s>", "<unk>", *sorted({*known, *of_target, "▁zzz"}), ">>de<<", "<pad>"])]
+    entries = [
+        *dict.fromkeys(["</s>", "<unk>", *sorted({*known, *of_target, "▁zzz"}), ">>de<<", "<pad>"])
+    ]
     write(folder, vocab__json={token: i for i, token in enumerate(entries)})
     pad = len(entries) - 1
     return {
@@ -258,9 +272,9 @@ def made(family: str) -> tuple[Path, dict[str, Any], HubTokenizer]:
 
 @cache
 def peer(family: str) -> Any:
-    return getattr(importlib.import_module("transformers"), f"{CLASSES[family]}Tokenizer").from_pretrained(
-        str(made(family)[0])
-    )
+    return getattr(
+        importlib.import_module("transformers"), f"{CLASSES[family]}Tokenizer"
+    ).from_pretrained(str(made(family)[0]))
 
 
 @cache
@@ -298,7 +312,11 @@ def test_ids_and_offsets_are_those_of_transformers(family: str, text: str) -> No
 
 @pytest.mark.parametrize("family", ["t5", "unigram", "sentencepiece bpe"])
 @settings(max_examples=40)
-@given(text=st.one_of(st.lists(words, max_size=10).map(" ".join), st.lists(words, max_size=6).map("".join)))
+@given(
+    text=st.one_of(
+        st.lists(words, max_size=10).map(" ".join), st.lists(words, max_size=6).map("".join)
+    )
+)
 def test_ids_are_those_of_sentencepiece(family: str, text: str) -> None:
     assert alone(made(family)[2], text) == original(family).encode(text)
 
@@ -318,7 +336,9 @@ def test_marian_has_the_pieces_of_the_source_and_the_ids_of_the_vocabulary(text:
 @cache
 def marian_tokenizer() -> Any:
     with pytest.warns(UserWarning, match="sacremoses"):
-        return importlib.import_module("transformers").MarianTokenizer.from_pretrained(str(made("marian")[0]))
+        return importlib.import_module("transformers").MarianTokenizer.from_pretrained(
+            str(made("marian")[0])
+        )
 
 
 @settings(max_examples=40)
@@ -327,7 +347,10 @@ def marian_tokenizer() -> Any:
 def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
     ours, theirs = made("marian")[2], marian_tokenizer()
     assert ours.target is not ours
-    for tokenizer, ids in ((ours, theirs(text).input_ids), (ours.target, theirs(text_target=text).input_ids)):
+    for tokenizer, ids in (
+        (ours, theirs(text).input_ids),
+        (ours.target, theirs(text_target=text).input_ids),
+    ):
         assert [*alone(tokenizer, text), 0] == ids
         assert (
             ours.decode(ids).strip()
@@ -338,7 +361,10 @@ def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
 
 def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path: Path) -> None:
     _, config, source = made("marian")
-    assert (source.target.token_bytes, source.target.special_ids) == (source.token_bytes, source.special_ids)
+    assert (source.target.token_bytes, source.target.special_ids) == (
+        source.token_bytes,
+        source.special_ids,
+    )
     assert source.target.encode(TEXTS[:3]) != source.encode(TEXTS[:3])
     assert set(source.files) == {"source.spm", "target.spm", "vocab.json"}
     for name, content in source.files.items():
@@ -348,7 +374,9 @@ def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path:
         tokenizer__json=made("t5")[2].to_json(),
         added_tokens__json={"<pad>": config["pad_token_id"]},
     )
-    again = read_hub_tokenizer(tmp_path, config)  # `transformers` does not look at a tokenizer.json there
+    again = read_hub_tokenizer(
+        tmp_path, config
+    )  # `transformers` does not look at a tokenizer.json there
     assert again.files.keys() - source.files.keys() == {"added_tokens.json"}
     assert again.target.encode(TEXTS) == source.target.encode(TEXTS)
     (tmp_path / "target.spm").write_bytes(source.files["source.spm"])
@@ -376,7 +404,11 @@ def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:
         SentencePiece("ab", -1.0, 1),
     ]
     model = SentencePieceModel(
-        kind="bpe", pieces=pieces, charsmap=b"", add_dummy_prefix=True, remove_extra_whitespaces=True
+        kind="bpe",
+        pieces=pieces,
+        charsmap=b"",
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=True,
     )
     assert sentencepiece_tokenizer(model, TokenizerSettings({}), "other").encode("abc").tokens == [
         "▁",
@@ -455,7 +487,9 @@ def test_pieces_side_by_side_are_the_text(family: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=40)
 @given(text=any_text, more=any_text)
-def test_what_a_text_settles_stays_whatever_comes_after_it(family: str, text: str, more: str) -> None:
+def test_what_a_text_settles_stays_whatever_comes_after_it(
+    family: str, text: str, more: str
+) -> None:
     ours = made(family)[2]
     ids, rest = ours.stable_prefix(text)
     assert alone(ours, text + more)[: len(ids)] == ids
@@ -615,7 +649,10 @@ def test_a_template_is_read_off_every_processor() -> None:
 def test_a_mark_that_is_no_id_is_refused(wrong: Any) -> None:
     with pytest.raises(FolderError, match=r"^config\.json: eos_token_id must be an id from 0 to 9"):
         special_ids_of(
-            {"model_type": "gpt2", "eos_token_id": wrong}, 10, TokenizerSpecials(), SpecialTokenTemplate()
+            {"model_type": "gpt2", "eos_token_id": wrong},
+            10,
+            TokenizerSpecials(),
+            SpecialTokenTemplate(),
         )
 
 
@@ -676,7 +713,9 @@ def test_merges_are_refused_with_their_line(tmp_path: Path) -> None:
     config = gpt2(tmp_path)
     whole = (tmp_path / "merges.txt").read_text(encoding="utf-8")
     write(tmp_path, merges__txt=whole + "one\n")
-    with pytest.raises(FolderError, match=rf"merges\.txt:{whole.count(chr(10)) + 1}: must be two pieces"):
+    with pytest.raises(
+        FolderError, match=rf"merges\.txt:{whole.count(chr(10)) + 1}: must be two pieces"
+    ):
         read_hub_tokenizer(tmp_path, config)
     write(tmp_path, merges__txt=whole + "q zzz\n")
     with pytest.raises(FolderError, match=r"the merge q zzz of merges\.txt is not in vocab\.json"):
@@ -728,7 +767,10 @@ def test_truncation_padding_and_dropout_of_a_file_are_left_out_and_its_code_neve
     _, config, ours = made("gpt2")
     write(
         tmp_path,
-        tokenizer_config__json={"auto_map": {"AutoTokenizer": ["evil.py", None]}, "trust_remote_code": True},
+        tokenizer_config__json={
+            "auto_map": {"AutoTokenizer": ["evil.py", None]},
+            "trust_remote_code": True,
+        },
     )
     assert read_hub_tokenizer(tmp_path, config).encode(TEXTS) == ours.encode(TEXTS)
 

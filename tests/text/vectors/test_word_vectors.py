@@ -52,7 +52,8 @@ def vec(words: Sequence[str], vectors: Vectors) -> bytes:
 def binary(words: Sequence[str], vectors: Vectors, after: bytes = b"") -> bytes:
     head = f"{len(words)} {vectors.shape[1]}\n".encode()
     return head + b"".join(
-        word.encode() + b" " + vector.tobytes() + after for word, vector in zip(words, vectors, strict=True)
+        word.encode() + b" " + vector.tobytes() + after
+        for word, vector in zip(words, vectors, strict=True)
     )
 
 
@@ -135,7 +136,9 @@ def test_nothing_wanted_is_there(tmp_path: Path, form: Callable[..., bytes]) -> 
     assert found.vectors.shape == (0, 5)
 
 
-def test_of_a_word_that_stands_twice_the_first_counts(tmp_path: Path, form: Callable[..., bytes]) -> None:
+def test_of_a_word_that_stands_twice_the_first_counts(
+    tmp_path: Path, form: Callable[..., bytes]
+) -> None:
     words = ["a", "b", "a", "a"]
     found = read_word_vectors(put(tmp_path, form(words, VECTORS[:4])))
     assert found.words == ("a", "b")
@@ -239,8 +242,16 @@ def test_tabs_carriage_returns_and_empty_lines_at_the_end(tmp_path: Path, conten
 BAD: dict[str, tuple[bytes, int | None, str]] = {
     "too few": (b"a 1 2 3\nb 1 2\n", 2, "must have a word and 3 numbers, but has 2"),
     "too many": (b"a 1 2\nb 1 2 3\n", 2, "must have a word and 2 numbers, but has more"),
-    "too few, with a header": (b"2 3\na 1 2 3\nb 1 2\n", 3, "must have a word and 3 numbers, but has 2"),
-    "the header's width": (b"2 5\na 1 2 3\nb 1 2 3\n", 2, "must have a word and 5 numbers, but has 3"),
+    "too few, with a header": (
+        b"2 3\na 1 2 3\nb 1 2\n",
+        3,
+        "must have a word and 3 numbers, but has 2",
+    ),
+    "the header's width": (
+        b"2 5\na 1 2 3\nb 1 2 3\n",
+        2,
+        "must have a word and 5 numbers, but has 3",
+    ),
     "no number": (b"a 1 2\nb 1 x\n", 2, "must have a word and 2 numbers, but 'x' is none"),
     "not a number": (
         b"a 1 2\nb nan 2\n",
@@ -252,16 +263,28 @@ BAD: dict[str, tuple[bytes, int | None, str]] = {
         2,
         "numbers must be finite, but the vector of 'b' has one that is not",
     ),
-    "fewer than it says": (b"3 1\na 1\nb 2\n", None, "must have 3 words, as its first line says, but has 2"),
+    "fewer than it says": (
+        b"3 1\na 1\nb 2\n",
+        None,
+        "must have 3 words, as its first line says, but has 2",
+    ),
     "more than it says": (
         b"1 1\na 1\nb 2\n",
         3,
         "must be the end, for the first line says 1 words, but there are more",
     ),
     "an empty line": (b"a 1 2\n\nb 1 2\n", 2, "must have a word and 2 numbers, but has 0"),
-    "prose": (b"It was a dark and stormy night.\n", 1, "must be word vectors of word2vec, GloVe or fastText"),
+    "prose": (
+        b"It was a dark and stormy night.\n",
+        1,
+        "must be word vectors of word2vec, GloVe or fastText",
+    ),
     "nothing": (b"", 1, "must be word vectors of word2vec, GloVe or fastText"),
-    "too wide": (b"1 10001\na 1\n", 1, "vectors must have 1 to 10000 numbers, but the header says 10001"),
+    "too wide": (
+        b"1 10001\na 1\n",
+        1,
+        "vectors must have 1 to 10000 numbers, but the header says 10001",
+    ),
     "binary that goes on": (
         binary(["a"], VECTORS[:1]) + b"b",
         None,
@@ -321,7 +344,9 @@ def test_ngrams_are_those_of_the_word_in_brackets() -> None:
     def rows(*ngrams: str) -> list[int]:
         return sorted(fnv1a(ngram.encode()) % 1000 for ngram in ngrams)
 
-    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 2, 3))) == rows("<n", "<né", "né", "né>", "é>")
+    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 2, 3))) == rows(
+        "<n", "<né", "né", "né>", "é>"
+    )
     assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 1, 1))) == rows(
         "n", "é"
     )  # a bracket alone is none
@@ -354,7 +379,9 @@ def test_words_and_unknown_words_are_means(tmp_path: Path) -> None:
 
 def test_the_oldest_files_have_no_magic_number(tmp_path: Path) -> None:
     matrix = np.random.default_rng(3).normal(size=(len(WORDS) + BUCKETS, 4)).astype(np.float32)
-    old = read_word_vectors(put(tmp_path, fasttext(WORDS, matrix, version=None), "old"), [*WORDS, "other"])
+    old = read_word_vectors(
+        put(tmp_path, fasttext(WORDS, matrix, version=None), "old"), [*WORDS, "other"]
+    )
     new = read_word_vectors(put(tmp_path, fasttext(WORDS, matrix), "new"), [*WORDS, "other"])
     end = WORDS.index("</s>")  # which had n-grams in them
     assert np.array_equal(np.delete(old.vectors, end, axis=0), np.delete(new.vectors, end, axis=0))
@@ -365,7 +392,9 @@ def test_the_oldest_files_have_no_magic_number(tmp_path: Path) -> None:
 def test_folding_comes_before_making(tmp_path: Path) -> None:
     matrix = np.random.default_rng(4).normal(size=(1 + BUCKETS, 4)).astype(np.float32)
     found = read_word_vectors(
-        put(tmp_path, fasttext(["haus"], matrix)), ["HAUS", "haus", "OTHER", "other"], fold_case=True
+        put(tmp_path, fasttext(["haus"], matrix)),
+        ["HAUS", "haus", "OTHER", "other"],
+        fold_case=True,
     )
     assert np.array_equal(found.vectors[0], found.vectors[1])
     assert np.array_equal(found.vectors[2], found.vectors[3])
@@ -375,7 +404,10 @@ def test_folding_comes_before_making(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (fasttext(["a"], VECTORS[:1], buckets=0, longest=0, quantised=True), "must not be a quantised model"),
+        (
+            fasttext(["a"], VECTORS[:1], buckets=0, longest=0, quantised=True),
+            "must not be a quantised model",
+        ),
         (fasttext(["a"], VECTORS[:1], buckets=0, longest=0, version=13), "but its version is 13"),
         (fasttext(["a"], VECTORS[:3], buckets=1), "its matrix must be 2 x 5, but is 3 x 5"),
         (

@@ -74,7 +74,9 @@ def written(outputs: list[Hypothesis]) -> list[tuple[list[int], bool]]:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
+@pytest.mark.parametrize(
+    "name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"]
+)
 def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
     name: str, run: LoadedRun, human_texts: list[HumanText]
 ) -> None:
@@ -84,7 +86,9 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
     assert any(len(one.tokens) > 5 for one in outputs)
     for hypothesis, one in zip(outputs, scored, strict=True):
         assert len(one.log_probs) == len(hypothesis.tokens) + hypothesis.finished
-        assert float(one.log_probs.sum()) == pytest.approx(hypothesis.log_probability, rel=1e-5, abs=1e-5)
+        assert float(one.log_probs.sum()) == pytest.approx(
+            hypothesis.log_probability, rel=1e-5, abs=1e-5
+        )
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -100,11 +104,14 @@ def test_the_batch_changes_no_text(
 
 @pytest.mark.usefixtures("one_thread")
 def test_each_text_draws_numbers_of_its_own_those_of_generate(run: LoadedRun) -> None:
-    """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal texts."""
+    """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal
+    texts."""
     (ids,) = KINDS["bpe"].encode(["a dog"])
     human_texts = [HumanText(at, ids, [16], False) for at in range(4)]
     outputs = continue_prompts(run, human_texts, strategy_settings("sampling", 2), 10)
-    (samples,) = TextGenerator(run).generate(["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10)
+    (samples,) = TextGenerator(run).generate(
+        ["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10
+    )
     assert [one.tokens for one in outputs] == [one.tokens for one in samples]
     assert len({tuple(one.tokens) for one in outputs}) == 4
 
@@ -147,7 +154,14 @@ def read(
 def test_a_document_is_long_enough_with_its_end(tmp_path: Path) -> None:
     """Prompt and continuation must be there in full; the end mark is a token of the continuation."""
     words = KINDS["words"].encode(["a dog runs dogs run"])[0]
-    lines = ["a dog runs", "a dog runs dogs", "a dog runs dogs run", "", "a dog runs dogs run a", "a"]
+    lines = [
+        "a dog runs",
+        "a dog runs dogs",
+        "a dog runs dogs run",
+        "",
+        "a dog runs dogs run a",
+        "a",
+    ]
     some, short, notices = read(tmp_path, lines, 2, 3)
     assert some == [
         HumanText(1, words[:2], words[2:4], True),
@@ -205,5 +219,7 @@ def test_what_fits_the_context_is_read_at_once(run: LoadedRun, notices: list[str
     assert notices == ["20 new tokens instead of 100: the model looks at 24 tokens"]
     assert module.fitting_new_tokens(run, 4, 20) == 20
     for prompt, new in ((4, 21), (24, None)):
-        with pytest.raises(SeqloomError, match="must sum to at most the model's context of 24 tokens"):
+        with pytest.raises(
+            SeqloomError, match="must sum to at most the model's context of 24 tokens"
+        ):
             module.fitting_new_tokens(run, prompt, new)

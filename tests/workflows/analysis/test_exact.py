@@ -83,11 +83,16 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
         assert list(row.beams) == ["beam 1", "beam 4", "its own: beam 3, α 1"]
         state = translator.encode(source_batch(TOKENIZER.encode([row.input])))
         alone = exact_search(
-            translator, state, [BOS], ExactSearchOptions(max_new_tokens=6, eos=EOS, processors=rules)
+            translator,
+            state,
+            [BOS],
+            ExactSearchOptions(max_new_tokens=6, eos=EOS, processors=rules),
         )
         assert alone.best is not None
         assert row.tokens == alone.best.tokens
-        assert row.log_probability == row.score == pytest.approx(alone.best.log_probability, abs=1e-4)
+        assert (
+            row.log_probability == row.score == pytest.approx(alone.best.log_probability, abs=1e-4)
+        )
         assert row.empty_log_probability == pytest.approx(alone.empty, abs=1e-4)
         assert (row.proven, row.gap) == (True, 0.0)
         assert row.text == TOKENIZER.decode(alone.best.tokens)
@@ -104,7 +109,9 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
         for row, output in zip(rows, outputs, strict=True):
             assert output is not None
             assert row.score is not None
-            assert output.score == output.log_probability  # α = 0 for all, whatever they were chosen by
+            assert (
+                output.score == output.log_probability
+            )  # α = 0 for all, whatever they were chosen by
             if output.finished:
                 assert output.shortfall == row.score - output.score >= 0
             else:
@@ -116,7 +123,9 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(
 ) -> None:
     caps = list[int]()
 
-    def watched(model: Any, state: Any, prompt: Any, options: ExactSearchOptions, known: Any) -> Any:
+    def watched(
+        model: Any, state: Any, prompt: Any, options: ExactSearchOptions, known: Any
+    ) -> Any:
         caps.append(options.max_new_tokens)
         return exact_search(model, state, prompt, options, known)
 
@@ -128,7 +137,9 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(
         (writer(12), "text-generation"),
     ):
         for changes in ({}, {"max_length": 5}):
-            searcher = ExactSearcher(bundle_of(model, task), beams=[1], budget=budget, decode=changes)
+            searcher = ExactSearcher(
+                bundle_of(model, task), beams=[1], budget=budget, decode=changes
+            )
             list(searcher.compare(["a dog"]))
     assert caps == [2 * 5 + 20, 5, 200, 5, 12 + 1 - 6, 5]
 
@@ -152,9 +163,9 @@ def test_a_prompt_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rules_hold_in_every_search(translator: Seq2Seq) -> None:
     bundle = bundle_of(translator, "translation", max_length=5)
     changes = {"min_length": 2, "ban": ("a",)}
-    for row in ExactSearcher(bundle, beams=[1, 3], decode=changes, budget=SearchBudget(nodes=3000)).compare(
-        TEXTS
-    ):
+    for row in ExactSearcher(
+        bundle, beams=[1, 3], decode=changes, budget=SearchBudget(nodes=3000)
+    ).compare(TEXTS):
         assert row.empty_log_probability == -math.inf
         for tokens, text in [
             (row.tokens, row.text),
@@ -172,11 +183,15 @@ def test_the_beams_are_where_the_search_starts(translator: Seq2Seq) -> None:
     rows = list(ExactSearcher(bundle, beams=[1, 8], budget=SearchBudget(nodes=1)).compare(TEXTS))
     for row in rows:
         finished = [beam for beam in row.beams.values() if beam is not None and beam.finished]
-        assert row.tokens == (max(finished, key=lambda beam: beam.score).tokens if finished else None)
+        assert row.tokens == (
+            max(finished, key=lambda beam: beam.score).tokens if finished else None
+        )
     assert any(row.tokens for row in rows)
 
 
-def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq, notices: list[str]) -> None:
+def test_a_folder_that_samples_has_no_search_of_its_own(
+    translator: Seq2Seq, notices: list[str]
+) -> None:
     bundle = bundle_of(translator, "translation", strategy="sample", temperature=9.0, max_length=4)
     sampling = ExactSearcher(bundle, beams=[2])
     assert len(notices) == 1
@@ -189,9 +204,9 @@ def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq, not
 
 def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> None:
     bundle = bundle_of(translator, "translation", beam=2, max_length=4)
-    for row in ExactSearcher(bundle, beams=[3], length_penalty=0.5, budget=SearchBudget(nodes=3000)).compare(
-        TEXTS
-    ):
+    for row in ExactSearcher(
+        bundle, beams=[3], length_penalty=0.5, budget=SearchBudget(nodes=3000)
+    ).compare(TEXTS):
         assert row.tokens is not None
         assert row.log_probability is not None
         assert row.score == pytest.approx(row.log_probability / math.sqrt(len(row.tokens) + 1))
@@ -236,7 +251,9 @@ def test_settings_that_would_change_nothing_are_refused(
         ExactSearcher(bundle_of(translator, "translation", strategy=strategy), decode=changes)
 
 
-def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path, notices: list[str]) -> None:
+def test_blank_lines_are_inputs_of_a_language_model_only(
+    tmp_path: Path, notices: list[str]
+) -> None:
     path = tmp_path / "inputs.txt"
     path.write_text("a\n\nb\n \n")
     options: dict[str, Any] = {"path": str(path), "data": DataConfig()}
@@ -293,14 +310,26 @@ def test_the_report_counts_what_the_rows_say() -> None:
     ]
     report = make_report(rows)
     (beam,) = report.searches
-    assert (report.inputs, report.found, report.proven, report.empty, report.largest_gap) == (6, 5, 4, 1, 0.5)
+    assert (report.inputs, report.found, report.proven, report.empty, report.largest_gap) == (
+        6,
+        5,
+        4,
+        1,
+        0.5,
+    )
     assert (report.mean_log_probability, report.mean_empty_log_probability, report.mean_length) == (
         -5.0,
         -4.0,
         1.0,
     )
     assert (report.nodes, report.seconds) == (60, 3.0)
-    assert (beam.search, beam.errors, beam.cut_off, beam.same, beam.seconds) == ("beam 1", 2, 2, 1, 1.0)
+    assert (beam.search, beam.errors, beam.cut_off, beam.same, beam.seconds) == (
+        "beam 1",
+        2,
+        2,
+        1,
+        1.0,
+    )
     assert beam.mean_shortfall == pytest.approx(3.5 / 3)
     assert beam.largest_shortfall == 3.0
     assert beam.mean_length == (2 + 3 + 1 + 10) / 4

@@ -70,12 +70,17 @@ def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(
         ("elman", 6),
         ("attention", 6),
     ]
-    assert all(row["task"] == "recall" and row["budget"]["width"] == 8 and row["steps"] <= 30 for row in rows)
+    assert all(
+        row["task"] == "recall" and row["budget"]["width"] == 8 and row["steps"] <= 30
+        for row in rows
+    )
     assert report.stopped is None
     header, lines = report.table()
     assert header == ("cell", "parameters", "2", "6")
     assert [line[0] for line in lines] == ["elman", "attention", "(chance)"]
-    assert lines[0][2] == (f"in {rows[0]['steps']}" if rows[0]["learned"] else f"{rows[0]['accuracy']:.1%}")
+    assert lines[0][2] == (
+        f"in {rows[0]['steps']}" if rows[0]["learned"] else f"{rows[0]['accuracy']:.1%}"
+    )
     assert lines[2][2:] == ("10.0%", "10.0%")
     assert (tmp_path / "p" / CHART).read_bytes().startswith(b"\x89PNG")
     assert [line.split(":")[0] for line in notices] == [
@@ -115,7 +120,10 @@ def test_a_folder_takes_more_cells_and_distances_and_repeats_nothing(tmp_path: P
     probed(tmp_path / "p", cells=("attention",), distances=(2,))
     seen: list[Progress] = []
     report = probed(
-        tmp_path / "p", distances=(6, 2, 2), cells=("attention", "elman", "elman"), progress=seen.append
+        tmp_path / "p",
+        distances=(6, 2, 2),
+        cells=("attention", "elman", "elman"),
+        progress=seen.append,
     )
     assert [(row["cell"], row["distance"]) for row in report.rows] == [
         ("attention", 2),

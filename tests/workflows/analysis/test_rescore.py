@@ -42,7 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             settings=settings,
         )
     for name, seed in (("dev", 0), ("test", 1)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in noisy(seed, 30)))
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(one) + "\n" for one in noisy(seed, 30))
+        )
     return folder
 
 
@@ -84,7 +86,9 @@ def rescored(
 
 
 @pytest.mark.parametrize("metric", ["wer", "cer", "exact_match", "bleu"])
-def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(folder: Path, metric: str) -> None:
+def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(
+    folder: Path, metric: str
+) -> None:
     result = rescored(folder, development="dev.jsonl", metric=metric)
     better = 1 if metric in ("bleu", "exact_match") else -1
     for part, one in result.results.items():
@@ -105,13 +109,17 @@ def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(folder
                 if name != "oracle"
             )
     assert (
-        better * result.results["test"].systems["rescored"] > better * result.results["test"].systems["first"]
+        better * result.results["test"].systems["rescored"]
+        > better * result.results["test"].systems["first"]
     )
 
 
 def test_lists_come_best_first_with_their_totals(folder: Path, tmp_path: Path) -> None:
     result = rescored(
-        folder, models=("spaced",), weights="given=1,lm=2,words=-0.5", output=str(tmp_path / "out.jsonl")
+        folder,
+        models=("spaced",),
+        weights="given=1,lm=2,words=-0.5",
+        output=str(tmp_path / "out.jsonl"),
     )
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     given = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
@@ -178,7 +186,12 @@ def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(
 
 def test_weights_by_name() -> None:
     features, models = ["given", "a", "b", "words"], ["a", "b"]
-    assert parsed_weights("given=1, lm=20,words=-2e1", features, models).tolist() == [1, 10, 10, -20]
+    assert parsed_weights("given=1, lm=20,words=-2e1", features, models).tolist() == [
+        1,
+        10,
+        10,
+        -20,
+    ]
     assert parsed_weights("b=3", features, models).tolist() == [0, 0, 3, 0]
     for text, message in (
         ("a", "name=number"),
@@ -198,12 +211,19 @@ def test_models_have_short_names_where_these_are_clear() -> None:
     assert model_names(["runs/a", "runs/b/"]) == ["a", "b"]
     assert model_names(["x/a", "y/a", "z/given"]) == ["x/a", "y/a", "z/given"]
     assert model_names(["given", "words/", "./lm", "a"]) == ["./given", "./words", "./lm", "a"]
-    for one, other in (("a", "a"), ("KN", "KN/"), ("x/KN", "./x/../x/KN"), ("a", str(Path.cwd() / "a"))):
+    for one, other in (
+        ("a", "a"),
+        ("KN", "KN/"),
+        ("x/KN", "./x/../x/KN"),
+        ("a", str(Path.cwd() / "a")),
+    ):
         with pytest.raises(UsageError, match=f"once, but {one} is given twice"):
             model_names([one, other])
 
 
-def test_the_largest_scores_and_weights_that_are_taken_stay_finite(folder: Path, tmp_path: Path) -> None:
+def test_the_largest_scores_and_weights_that_are_taken_stay_finite(
+    folder: Path, tmp_path: Path
+) -> None:
     lines = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
     for line in lines:
         for one in line["nbest"]:
@@ -216,7 +236,9 @@ def test_the_largest_scores_and_weights_that_are_taken_stay_finite(folder: Path,
     for options in both:
         result = rescored(folder, tmp_path / "large.jsonl", **options)
         assert all(
-            np.isfinite(np.asarray(fields["total"], float)) for one in result.lists for fields in one.fields
+            np.isfinite(np.asarray(fields["total"], float))
+            for one in result.lists
+            for fields in one.fields
         )
     lines[0]["nbest"][0]["score"] = -1e308
     (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

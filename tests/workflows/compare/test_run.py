@@ -61,7 +61,11 @@ class Toy:
     """Trains nothing: what comes out is a function of model, rate and seed; the settings are recorded."""
 
     def __init__(
-        self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40, breaks: str = "-"
+        self,
+        stop_at: int | None = None,
+        diverges: float = math.inf,
+        planned: int = 40,
+        breaks: str = "-",
     ) -> None:
         self.stop_at, self.diverges, self.planned, self.breaks = stop_at, diverges, planned, breaks
         self.events: list[tuple[str, str]] = []
@@ -102,16 +106,22 @@ class Toy:
         metrics = {"accuracy": score, "loss": 1 - score}
         folder.mkdir(parents=True)
         log.write_text(json.dumps(metrics))
-        return CellRun("max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps)
+        return CellRun(
+            "max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps
+        )
 
     def measure(self, folder: Path, plan: ComparisonPlan) -> CellResult:
         self.events.append(("measure", folder.name))
         name = known(folder.name)
         seed = int(folder.name[-1])
         # the same items are hard for all models
-        hard = np.random.default_rng(0).random(400) + 0.05 * np.random.default_rng(seed + 1).random(400)
+        hard = np.random.default_rng(0).random(400) + 0.05 * np.random.default_rng(seed + 1).random(
+            400
+        )
         right = (hard < RIGHT[name]).astype(float)
-        return CellResult({"accuracy": float(right.mean()), "loss": 0.1}, right.tolist(), 1000, 8.0, "t")
+        return CellResult(
+            {"accuracy": float(right.mean()), "loss": 0.1}, right.tolist(), 1000, 8.0, "t"
+        )
 
     def latency(self, folder: Path, plan: ComparisonPlan) -> float:
         return 0.002
@@ -220,17 +230,27 @@ def test_a_stopped_comparison_goes_on_to_the_same_leaderboard(
     assert not (tmp_path / "c" / "grid").exists()
 
 
-def test_the_steps_are_those_of_the_first_models_epochs(tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_the_steps_are_those_of_the_first_models_epochs(
+    tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     toy = Toy(planned=40)
     compare_with(tmp_path / "c", data, toy, settings=["train.epochs=6"])
-    tried = [one for one in toy.settings.values() if "train.epochs" in one and "train.max_steps" not in one]
+    tried = [
+        one
+        for one in toy.settings.values()
+        if "train.epochs" in one and "train.max_steps" not in one
+    ]
     assert len(tried) == 1
     assert float(tried[0]["train.epochs"]) == 2
-    assert {one["train.max_steps"] for name, one in toy.settings.items() if "-seed" in name} == {"120"}
+    assert {one["train.max_steps"] for name, one in toy.settings.items() if "-seed" in name} == {
+        "120"
+    }
 
 
 @pytest.mark.parametrize("seconds", [None, 0.6])
-def test_the_same_seconds_for_all(tmp_path: Path, data: dict[str, list[str]], seconds: float | None) -> None:
+def test_the_same_seconds_for_all(
+    tmp_path: Path, data: dict[str, list[str]], seconds: float | None
+) -> None:
     toy = Toy()
     board = compare_with(tmp_path / "c", data, toy, match="time", seconds=seconds).leaderboard
     assert board is not None
@@ -255,7 +275,10 @@ def test_the_same_parameters_for_all(
         models=MODELS.replace("words", "words+width=60", 1),
     )
     wanted = parameters or 65_000
-    for name, key in (("recurrent-tiny-cell-gru", "model.width"), ("convolution", "model.embedding_width")):
+    for name, key in (
+        ("recurrent-tiny-cell-gru", "model.width"),
+        ("convolution", "model.embedding_width"),
+    ):
         width = int(toy.settings[f"{name}-seed1"][key])
         assert 5000 + 1000 * width == pytest.approx(wanted, rel=0.05)
     first = toy.settings["bag_of_words-width-60-seed0"]
@@ -373,7 +396,9 @@ def test_another_plan_in_the_folder_is_refused(tmp_path: Path, data: dict[str, l
         compare_with(tmp_path / "other", data, Toy())
 
 
-def test_another_test_is_measured_without_training(tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_another_test_is_measured_without_training(
+    tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     compare_with(tmp_path / "c", data, Toy())
     Path(data["test"][0]).write_text("text\tlabel\nmended\tpos\n")
     toy = Toy()
@@ -383,7 +408,10 @@ def test_another_test_is_measured_without_training(tmp_path: Path, data: dict[st
 
 def test_two_at_a_time_are_refused(tmp_path: Path, data: dict[str, list[str]]) -> None:
     compare_with(tmp_path / "c", data, Toy())
-    with files.locked(tmp_path / "c" / files.LOCK), pytest.raises(FolderError, match="another process"):
+    with (
+        files.locked(tmp_path / "c" / files.LOCK),
+        pytest.raises(FolderError, match="another process"),
+    ):
         compare_with(tmp_path / "c", data, Toy())
 
 
@@ -453,7 +481,9 @@ def test_models_in_one_word() -> None:
             checkpoint=None,
             settings=("model.windows=[2,3]",),
         ),
-        ModelEntry(name="mini.lm-1", model=None, checkpoint="a/b=c", settings=("train.layer_decay=0.9",)),
+        ModelEntry(
+            name="mini.lm-1", model=None, checkpoint="a/b=c", settings=("train.layer_decay=0.9",)
+        ),
     ]
 
 
@@ -476,7 +506,9 @@ def test_a_checkpoint_brings_its_own_model_and_tokenizer() -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 5000), st.integers(1, 900), st.integers(1, 2_000_000))
-def test_a_solved_width_is_the_nearest_that_there_is(heads: int, fixed: int, each: int, wanted: int) -> None:
+def test_a_solved_width_is_the_nearest_that_there_is(
+    heads: int, fixed: int, each: int, wanted: int
+) -> None:
     def count(width: int) -> int | None:
         return None if width % heads else fixed + each * width + width * width
 
@@ -547,7 +579,12 @@ def test_a_row_says_mean_interval_and_what_it_costs() -> None:
     (row,) = board.rows
     assert (row.scores, row.mean) == ((0.75, 0.5), 0.625)
     assert (row.mean, row.low, row.high) == mean_interval([0.75, 0.5])
-    assert (row.tokens_per_second, row.latency_ms, row.item_difference, row.p) == (50.0, 2.0, None, None)
+    assert (row.tokens_per_second, row.latency_ms, row.item_difference, row.p) == (
+        50.0,
+        2.0,
+        None,
+        None,
+    )
     alone = leaderboard(plan_of(seeds=1), [cell("a", 0, scores[0])]).rows[0]
     assert (alone.low, alone.high) == (None, None)
 
@@ -570,9 +607,12 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
     assert worse.p < 0.001
     assert worse.item_difference is not None
     assert worse.item_difference.low < worse.mean - best.mean < worse.item_difference.high < 0
-    assert any("not told apart from the best" in note and note.endswith(": b") for note in board.notes())
+    assert any(
+        "not told apart from the best" in note and note.endswith(": b") for note in board.notes()
+    )
     by_loss = [
-        cell(model, 0, [1.0], metrics={"loss": loss}) for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))
+        cell(model, 0, [1.0], metrics={"loss": loss})
+        for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))
     ]
     assert [row.model for row in leaderboard(plan_of(metric="loss", seeds=1), by_loss).rows] == [
         "a",
@@ -607,7 +647,9 @@ def test_holms_correction(values: list[float]) -> None:
             if values[at] > level / (len(values) - rank):
                 break
             rejected.add(at)
-        near = any(abs(values[at] * (len(values) - rank) - level) < 1e-12 for rank, at in enumerate(order))
+        near = any(
+            abs(values[at] * (len(values) - rank) - level) < 1e-12 for rank, at in enumerate(order)
+        )
         assert near or rejected == {at for at, q in enumerate(adjusted) if q <= level}
 
 
@@ -634,7 +676,12 @@ def test_what_is_written_can_be_read(tmp_path: Path, data: dict[str, list[str]])
 GOOD, BAD = ["good", "great", "fine"], ["bad", "poor", "awful"]
 REST = ["the", "film", "was", "a", "plot", "with", "music"]
 REAL = "bag_of_words:tiny,recurrent:tiny+cell=gru+layers=2+head.pooling=attention"
-SMALL = ["train.max_steps=9", "train.evaluate_every=9", "train.batch_rows=16", "data.tokenizer=words"]
+SMALL = [
+    "train.max_steps=9",
+    "train.evaluate_every=9",
+    "train.batch_rows=16",
+    "data.tokenizer=words",
+]
 
 
 def texts(folder: Path) -> dict[str, list[str]]:
@@ -698,7 +745,9 @@ def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(
         assert row["training_seconds"] > 0
         assert row["latency_ms"] > 0
     first = next(row for row in rows if row["model"] == REAL.split(",")[0])
-    assert all(abs(row["parameters"] - first["parameters"]) <= 0.05 * first["parameters"] for row in rows)
+    assert all(
+        abs(row["parameters"] - first["parameters"]) <= 0.05 * first["parameters"] for row in rows
+    )
 
 
 def test_parameters_are_counted_without_the_model(whole: tuple[Path, dict[str, list[str]]]) -> None:
@@ -732,7 +781,10 @@ def test_on_the_validation_part_the_score_is_that_of_the_training(
 
 @pytest.mark.parametrize("stop_at", [2, 23])  # in the first short run; in the first cell
 def test_a_half_trained_run_goes_on(
-    whole: tuple[Path, dict[str, list[str]]], tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, dict[str, list[str]]],
+    tmp_path: Path,
+    stop_at: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, data = whole
     monkeypatch.setattr(cells_module, "TIMED", 3)

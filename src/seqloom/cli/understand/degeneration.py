@@ -58,7 +58,12 @@ def degeneration(
             "--set can change data.* here, but not decode.*: each strategy says how it decodes; see"
             " --strategies"
         )
-    from seqloom.workflows.analysis.degeneration import HEADER, LEGEND, STRATEGIES, DegenerationConfig
+    from seqloom.workflows.analysis.degeneration import (
+        HEADER,
+        LEGEND,
+        STRATEGIES,
+        DegenerationConfig,
+    )
     from seqloom.workflows.analysis.degeneration import degeneration as run_degeneration
 
     strategies: tuple[str, ...] = STRATEGIES

@@ -102,7 +102,9 @@ def exact(
         _put_report(report, options.length_penalty)
 
 
-def _inputs(file: str | None, options: ExactOptions, data_config: DataConfig, task: str) -> Sequence[str]:
+def _inputs(
+    file: str | None, options: ExactOptions, data_config: DataConfig, task: str
+) -> Sequence[str]:
     """The prompts or the lines of the file, all of them: an error in the file comes before the work."""
     from seqloom.tasks.language_modeling.generate import TASK
     from seqloom.workflows.analysis.exact import read_inputs

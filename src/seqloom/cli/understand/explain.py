@@ -79,10 +79,14 @@ def _explain_gradient_flow(
     folder: str, data: Sequence[str], options: ExplainOptions, settings: Sequence[str], json: bool
 ) -> None:
     if options.target is not None:
-        raise UsageError("--gradient-flow takes no --target: the targets are those of the data; leave it out")
+        raise UsageError(
+            "--gradient-flow takes no --target: the targets are those of the data; leave it out"
+        )
     given = read_settings(settings)
     if given.decode:
-        raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
+        raise UsageError(
+            "--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded"
+        )
     if not data:
         raise UsageError(
             "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"

@@ -34,7 +34,12 @@ class ProbeOptions:
 
     def budget(self) -> dict[str, float]:
         """The settings that were given."""
-        given = {"steps": self.steps, "width": self.width, "shorter": self.shorter, "seed": self.seed}
+        given = {
+            "steps": self.steps,
+            "width": self.width,
+            "shorter": self.shorter,
+            "seed": self.seed,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
 

@@ -48,7 +48,9 @@ def evaluate(
         new_file(outputs)  # refused before the work, not after it
     result = run_evaluate(folder, data, given.data, given.decode, stride)
     if json:
-        signatures = {f"{name}_signature": signature for name, signature in result.signatures.items()}
+        signatures = {
+            f"{name}_signature": signature for name, signature in result.signatures.items()
+        }
         put_json(result.metrics | signatures | result.details)
     else:
         put_metrics(f"{folder} on {' '.join(data)}", result.metrics)

@@ -150,4 +150,6 @@ def _token_counter() -> Iterator[Callable[[int], None]]:
         yield count
 
 
-VERB = Verb(generate, 'seqloom generate runs/tales --prompt "Once upon a time" --set decode.temperature=0.8')
+VERB = Verb(
+    generate, 'seqloom generate runs/tales --prompt "Once upon a time" --set decode.temperature=0.8'
+)

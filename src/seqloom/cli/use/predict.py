@@ -9,7 +9,12 @@ from seqloom.cli.terminal import put, put_json
 
 
 def predict(
-    folder: str, /, *file: Data, settings: Settings = (), trace: str | None = None, json: Flag = False
+    folder: str,
+    /,
+    *file: Data,
+    settings: Settings = (),
+    trace: str | None = None,
+    json: Flag = False,
 ) -> None:
     """Write the model's answer to each input.
 

@@ -91,7 +91,9 @@ def score(
             _put_scored(scored, options.tokens)
 
 
-def _scores(folder: str, file: str, options: ScoreOptions, data_config: DataConfig) -> Iterable[Scored]:
+def _scores(
+    folder: str, file: str, options: ScoreOptions, data_config: DataConfig
+) -> Iterable[Scored]:
     from seqloom.runs.progress import each_text
     from seqloom.tasks.language_modeling.documents import describe_scoring
     from seqloom.tasks.language_modeling.score import Scorer
@@ -126,7 +128,9 @@ def _put_alternatives(scores: Sequence[Scored]) -> None:
         header.append("unknown")
     rows: list[tuple[str, ...]] = []
     for scored in (best, *others):
-        odds = "" if scored is best else f"1 : {_odds(best.log_probability - scored.log_probability)}"
+        odds = (
+            "" if scored is best else f"1 : {_odds(best.log_probability - scored.log_probability)}"
+        )
         log_probs = f"{scored.log_probability:.3f}", f"{scored.log_probability_without_end:.3f}"
         cells = scored.text, *log_probs, str(scored.tokens), odds, str(scored.unknown)
         rows.append(cells[: len(header)])
@@ -139,14 +143,21 @@ def _odds(nats: float) -> str:
 
 
 def _score_pairs(
-    folders: list[str], files: Sequence[str], pairs: str, by: str | None, data_config: DataConfig, json: bool
+    folders: list[str],
+    files: Sequence[str],
+    pairs: str,
+    by: str | None,
+    data_config: DataConfig,
+    json: bool,
 ) -> None:
     """How often each model finds the first text of a pair more likely."""
     from seqloom.tasks.language_modeling.score import contrast
 
     better, comma, worse = (part.strip() for part in pairs.partition(","))
     if not comma or not better or not worse:
-        raise UsageError(f"--pairs must be two columns such as sentence_good,sentence_bad, but is {pairs!r}")
+        raise UsageError(
+            f"--pairs must be two columns such as sentence_good,sentence_bad, but is {pairs!r}"
+        )
     if not files:
         raise UsageError("--pairs needs files: seqloom score FOLDER FILES --pairs BETTER,WORSE")
     results = contrast(folders, files, better, worse, by, data_config)
@@ -160,7 +171,9 @@ def _score_pairs(
     put_table(title, rows, ("group", "pairs", *folders))
 
 
-def _contrast_row(name: str, group: str | None, count: int, results: Iterable[Contrast]) -> tuple[str, ...]:
+def _contrast_row(
+    name: str, group: str | None, count: int, results: Iterable[Contrast]
+) -> tuple[str, ...]:
     accuracies = ["{:.1f} ({:.1f} to {:.1f})".format(*result.accuracy(group)) for result in results]
     return (name, f"{count:,}", *accuracies)
 

@@ -26,7 +26,13 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.data.batching.segment_encoder import SegmentEncoder
-from seqloom.data.batching.token_store import TokenIds, array_files, dtype_of, map_arrays, open_or_build
+from seqloom.data.batching.token_store import (
+    TokenIds,
+    array_files,
+    dtype_of,
+    map_arrays,
+    open_or_build,
+)
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
@@ -123,14 +129,20 @@ def open_corpus(place: Path) -> CorpusStore | None:
         tokens, offsets, lines = map_arrays(place)
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
-    fits = len(offsets) == len(lines) + 1 == totals.documents + 1 and len(tokens) == offsets[-1] == totals.ids
+    fits = (
+        len(offsets) == len(lines) + 1 == totals.documents + 1
+        and len(tokens) == offsets[-1] == totals.ids
+    )
     if not fits or not (place / "files.jsonl").exists():
         return None
     return CorpusStore(tokens, offsets, lines, totals, place, ended)
 
 
 def _write(
-    pieces: Iterable[DocumentPiece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]
+    pieces: Iterable[DocumentPiece],
+    tokenizer: Tokenizer,
+    folder: Path,
+    progress: Callable[[Totals], None],
 ) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
     special_ids = tokenizer.special_ids

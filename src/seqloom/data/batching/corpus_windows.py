@@ -143,7 +143,9 @@ class StreamPlan:
         size, steps = len(corpus.tokens), self.count(corpus)
         streams, windows = rows % self.rows, rows // self.rows
         epochs, step = windows // steps, windows % steps
-        entered = np.asarray([epoch_offset(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64)
+        entered = np.asarray(
+            [epoch_offset(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64
+        )
         first, after = streams * size // self.rows, (streams + 1) * size // self.rows
         starts, ends = (first + window * (after - first) // steps for window in (step, step + 1))
         return Windows((starts + entered) % size, ends - starts, streams, step == 0)

@@ -69,7 +69,9 @@ class BatchPlan:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
         count = len(store)
         for pool, first in enumerate(range(0, count, POOL), start=1):
-            batches = self._cut(store, order(self.seed, epoch, first, min(first + POOL, count), count))
+            batches = self._cut(
+                store, order(self.seed, epoch, first, min(first + POOL, count), count)
+            )
             if start < len(batches):
                 shuffled = permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool)
                 yield from (batches[batch] for batch in shuffled[start:])
@@ -82,7 +84,10 @@ class BatchPlan:
     def _cut(self, store: SequenceLengths, rows: Rows) -> list[Rows]:
         """The batches of a pool."""
         special = (0, 0) if self.special_ids is None else special_token_counts(self.special_ids)
-        sources, targets = store.lengths(rows, SOURCE) + special[0], store.lengths(rows, TARGET) + special[1]
+        sources, targets = (
+            store.lengths(rows, SOURCE) + special[0],
+            store.lengths(rows, TARGET) + special[1],
+        )
         by_length = np.argsort(sources + targets, kind="stable")
         if self.batch_rows is not None:
             ends = [*range(self.batch_rows, len(rows), self.batch_rows), len(rows)]
@@ -104,9 +109,15 @@ def batch_ends(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: i
     return [*ends, len(sources)]
 
 
-def costs(store: TokenStore, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS) -> NDArray[np.int64]:
+def costs(
+    store: TokenStore, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS
+) -> NDArray[np.int64]:
     """Tokens that each row needs, source and target with their special tokens."""
-    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(special_token_counts(special_ids))
+    return (
+        store.lengths(rows, SOURCE)
+        + store.lengths(rows, TARGET)
+        + sum(special_token_counts(special_ids))
+    )
 
 
 def special_token_counts(special_ids: SpecialIds) -> tuple[int, int]:
@@ -121,7 +132,11 @@ def shard(rows: Rows, part: int, parts: int) -> Rows:
 
 
 def translation_batch(
-    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, special_ids: SpecialIds = SPECIAL_IDS
+    store: TokenStore,
+    rows: Rows,
+    whole: Rows,
+    max_length: int | None,
+    special_ids: SpecialIds = SPECIAL_IDS,
 ) -> TranslationBatch:
     """The batch of these rows, each text truncated to `max_length` ids.
 
@@ -136,7 +151,9 @@ def translation_batch(
 
 
 def pair_batch(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special_ids: SpecialIds = SPECIAL_IDS
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    special_ids: SpecialIds = SPECIAL_IDS,
 ) -> TranslationBatch:
     """Pairs of ids with their special tokens, padded on the right. The target is shifted here and nowhere
     else; tokens that begin it are inputs and never trained."""

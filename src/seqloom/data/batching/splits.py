@@ -114,7 +114,9 @@ def group_ids(keys: Sequence[str], groups: Sequence[str | None] | None = None) -
     """`(rows,)`: numbers from 0. Rows with an equal key, or an equal group, have one number, and so have
     those that others connect (union-find)."""
     first: dict[str, int] = {}
-    ids = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
+    ids = np.unique(
+        [first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True
+    )[1]
     if groups is None:
         return ids
     parent = list(range(len(first)))
@@ -180,6 +182,8 @@ def select_pieces(
         cut = min(max(held.after - position, 0), len(piece.text))
         position += len(piece.text)
         if validation and cut < len(piece.text):
-            yield piece._replace(text=piece.text[cut:], line=piece.line + piece.text.count("\n", 0, cut))
+            yield piece._replace(
+                text=piece.text[cut:], line=piece.line + piece.text.count("\n", 0, cut)
+            )
         elif not validation and cut:
             yield piece._replace(text=piece.text[:cut], last=position >= held.after)

@@ -143,7 +143,9 @@ def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int
     damaged."""
     dtype = _token_type((place / "tokens.bin.uint16").exists())
     path = place / f"tokens.bin.{dtype.name}"
-    tokens: TokenIds = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    tokens: TokenIds = (
+        np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    )
     offsets, lines = (
         np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines")
     )
@@ -184,7 +186,9 @@ def _token_type(small: bool) -> np.dtype[TokenType]:
 
 
 @contextmanager
-def array_files(folder: Path, dtype: np.dtype[TokenType]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
+def array_files(
+    folder: Path, dtype: np.dtype[TokenType]
+) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
     """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy
     in the end."""
     with (

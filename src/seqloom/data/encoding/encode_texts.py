@@ -94,7 +94,9 @@ def encode_labelled(
 
     def rows_of(some: Sequence[LabelledText]) -> Iterator[list[EncodedRow]]:
         first = encode_truncated([one.text for one in some], options)
-        second = iter(encode_truncated([one.second for one in some if one.second is not None], options))
+        second = iter(
+            encode_truncated([one.second for one in some if one.second is not None], options)
+        )
         for ids, one in zip(first, some, strict=True):
             other = None if one.second is None else next(second)
             yield pair_rows(ids, other, options)
@@ -107,7 +109,9 @@ def encode_choices(examples: Iterable[ChoiceQuestion], options: EncodingOptions)
 
     def rows_of(some: Sequence[ChoiceQuestion]) -> Iterator[list[EncodedRow]]:
         texts = encode_truncated([one.text for one in some], options)
-        choices = iter(encode_truncated([option for one in some for option in one.options], options))
+        choices = iter(
+            encode_truncated([option for one in some for option in one.options], options)
+        )
         for ids, one in zip(texts, some, strict=True):
             yield [truncated_row(ids, next(choices), options) for _ in one.options]
 
@@ -172,7 +176,9 @@ def truncated(ids: list[int], most: int, options: EncodingOptions) -> list[int]:
     return ids[:most]
 
 
-def pair_rows(first: list[int], second: list[int] | None, options: EncodingOptions) -> list[EncodedRow]:
+def pair_rows(
+    first: list[int], second: list[int] | None, options: EncodingOptions
+) -> list[EncodedRow]:
     """The rows of one text or of a pair."""
     if second is not None and options.pair in APART:
         return [truncated_row(first, None, options), truncated_row(second, None, options)]
@@ -182,7 +188,9 @@ def pair_rows(first: list[int], second: list[int] | None, options: EncodingOptio
     return rows
 
 
-def truncated_row(first: list[int], second: list[int] | None, options: EncodingOptions) -> EncodedRow:
+def truncated_row(
+    first: list[int], second: list[int] | None, options: EncodingOptions
+) -> EncodedRow:
     """A row; where `max_length` allows truncation, at most as long as the model reads: the longer text is
     shortened first (Devlin et al. 2019)."""
     if options.max_length is not None and options.model_max_length is not None:
@@ -203,7 +211,9 @@ def label_ids(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Target
     ids = {name: index for index, name in enumerate(order)}
 
     def targets(some: Sequence[LabelledText]) -> Targets:
-        return np.array([ids.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64)
+        return np.array(
+            [ids.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64
+        )
 
     return targets
 

@@ -29,7 +29,9 @@ from seqloom.text.word_characters import character_ids
 
 
 def encode_tagged(
-    examples: Iterable[TaggedWords], options: EncodingOptions, tag_id: Callable[[TaggedWords, int], int]
+    examples: Iterable[TaggedWords],
+    options: EncodingOptions,
+    tag_id: Callable[[TaggedWords, int], int],
 ) -> EncodedDataset:
     """`tag_id`: (example, number of the word) -> the id of its tag, IGNORE where it has none that is known.
 
@@ -86,7 +88,9 @@ def _first_tokens(words: Sequence[Sequence[int]], start: int) -> list[int]:
     return steps
 
 
-def ids_of_words(examples: Sequence[TaggedWords], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+def ids_of_words(
+    examples: Sequence[TaggedWords], tokenizer: Tokenizer
+) -> Iterator[list[list[int]]]:
     """The ids of each word of each example; a word without tokens is unknown, so that it keeps its place."""
     lead = " " if space_begins_words(tokenizer) else ""
     ids = iter(tokenizer.encode([lead + word for one in examples for word in one.words]))

@@ -129,7 +129,9 @@ class SequenceBuilder:
         self._offsets.append(len(self._values))
 
     def build(self) -> SequenceArray:
-        return SequenceArray(np.asarray(self._values, np.int32), np.asarray(self._offsets, np.int64))
+        return SequenceArray(
+            np.asarray(self._values, np.int32), np.asarray(self._offsets, np.int64)
+        )
 
 
 @final
@@ -198,7 +200,9 @@ class EncodedDataset:
     def batch(self, items: Rows) -> EncodedBatch:
         """The items of these numbers."""
         counts = self.row_offsets[items + 1] - self.row_offsets[items]
-        rows = np.concatenate([np.arange(self.row_offsets[i], self.row_offsets[i + 1]) for i in items])
+        rows = np.concatenate(
+            [np.arange(self.row_offsets[i], self.row_offsets[i + 1]) for i in items]
+        )
         tokens = self.tokens.padded(rows, -1)
         steps = torch.arange(tokens.shape[1])
         segments = (steps >= torch.from_numpy(self.second_start[rows])[:, None]) & (tokens >= 0)

@@ -77,7 +77,9 @@ def best_windows(windows: Sequence[Window], length: int) -> list[int]:
     return [-number for _, _, number in best]
 
 
-def merge_windows(windows: Sequence[Window], answers: Sequence[Sequence[T]], length: int) -> list[T]:
+def merge_windows(
+    windows: Sequence[Window], answers: Sequence[Sequence[T]], length: int
+) -> list[T]:
     """One answer for each place of a text; `answers[window]` has one for each place of the window."""
     best = best_windows(windows, length)
     return [answers[window][place - windows[window][0]] for place, window in enumerate(best)]

@@ -38,7 +38,9 @@ class Member(NamedTuple):
             ) from None
 
 
-def member(parts: tuple[str, ...], path: str, open_file: Callable[[], BinaryIO], whole: DataFile) -> Member:
+def member(
+    parts: tuple[str, ...], path: str, open_file: Callable[[], BinaryIO], whole: DataFile
+) -> Member:
     """A file that is read as the `whole` is."""
     return Member(parts, DataFile(path, whole.options, whole.report, open_file, whole.findings))
 

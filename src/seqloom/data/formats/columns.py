@@ -77,7 +77,9 @@ class Header(NamedTuple):
 
     def by_name(self) -> dict[str, str]:
         """The columns by their names, and by their folded names where no column is called just so."""
-        return {folded(name): name for name in reversed(self.names)} | {name: name for name in self.names}
+        return {folded(name): name for name in reversed(self.names)} | {
+            name: name for name in self.names
+        }
 
     def first(self, known: Sequence[str]) -> str | None:
         """The column of the first of these names that exists."""
@@ -160,7 +162,9 @@ def source_and_target(header: Header) -> tuple[str, str] | None:
         only = free.names[0] if len(header.names) == 2 and free.names else None
         pair = source or pair[0] or only, target or pair[1] or only
     elif None in pair:
-        languages = sorted((name for name in free.names if folded(name) in LANGUAGES), key=_not_english)
+        languages = sorted(
+            (name for name in free.names if folded(name) in LANGUAGES), key=_not_english
+        )
         pair = (languages[0], languages[1]) if len(languages) == 2 else pair
     if pair[0] is None or pair[1] is None:
         return None

@@ -32,7 +32,11 @@ class DataFile:
     def lines(self, *, may_be_empty: bool = False) -> Iterator[Line]:
         """Every line, as `scan_lines` gives it."""
         return scan_lines(
-            self.path, self.report, self.options, may_be_empty=may_be_empty, open_file=self.open_file
+            self.path,
+            self.report,
+            self.options,
+            may_be_empty=may_be_empty,
+            open_file=self.open_file,
         )
 
     def full_lines(self, lines: Iterable[Line] | None = None) -> Iterator[Line]:
@@ -67,7 +71,9 @@ class DataFile:
 
     def note_guesses(self, guesses: Mapping[str, tuple[str, str]]) -> None:
         """Notes guessed columns: setting -> (column, what it is taken as)."""
-        taken = ", ".join(f"{printable(name)!r} is taken as {title}" for name, title in guesses.values())
+        taken = ", ".join(
+            f"{printable(name)!r} is taken as {title}" for name, title in guesses.values()
+        )
         settings = " ".join(f"--set data.{setting}=NAME" for setting in guesses)
         self.note(f"{taken}; to take others: {settings}")
 

@@ -45,7 +45,8 @@ def read_json_document(file: DataFile, schema: TableSchema) -> Iterator[Record]:
                     yield from schema.records({"text": text, "label": label}, file, number)
                 case _:
                     raise file.error(
-                        f"an item must be an object or [text, label], but is {kind_of(item)}", number
+                        f"an item must be an object or [text, label], but is {kind_of(item)}",
+                        number,
                     )
 
 
@@ -65,7 +66,9 @@ def _parts(usable: list[str], file: DataFile) -> list[str]:
         named = [name.strip() for name in file.options.part.split(",")]
         for name in named:
             if name not in usable:
-                raise file.error(f"there is no part {name!r} for data.part (found: {listed(usable)})")
+                raise file.error(
+                    f"there is no part {name!r} for data.part (found: {listed(usable)})"
+                )
         return named
     if not usable:
         raise file.error("must hold a list of items, or one for each part, but holds none")
@@ -78,7 +81,9 @@ def _parts(usable: list[str], file: DataFile) -> list[str]:
 
 def _has_one_label(items: list[object]) -> bool:
     """Whether these are texts, or objects with a text in pieces."""
-    return all(as_text(item) is not None or as_list(field_of(item, "data")) is not None for item in items)
+    return all(
+        as_text(item) is not None or as_list(field_of(item, "data")) is not None for item in items
+    )
 
 
 def _joined_text(item: object, file: DataFile, number: int) -> str:

@@ -101,7 +101,9 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice"
+        )
     return content
 
 

@@ -62,7 +62,9 @@ def read_lines(
                 report.keep("blank", path, number)
             yield number, text
     if count == blank + skipped and not every_line:
-        raise DataError(f"there are no usable lines in it ({blank} blank lines, {skipped} skipped)", path)
+        raise DataError(
+            f"there are no usable lines in it ({blank} blank lines, {skipped} skipped)", path
+        )
 
 
 def scan_lines(
@@ -111,7 +113,9 @@ def scan_lines(
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(_damage(error, number), path, number + 1) from None
         except OSError as error:
-            raise DataError(f"cannot be read on ({error.strerror or error})", path, number + 1) from None
+            raise DataError(
+                f"cannot be read on ({error.strerror or error})", path, number + 1
+            ) from None
     if number == 0 and not may_be_empty:
         raise DataError("must hold text, but is empty (0 bytes)", path)
 
@@ -181,7 +185,10 @@ _MARKS = (
 _KINDS = (
     (b"\x1f\x8b", "gzip data (name it .gz, or unpack it with gzip -d)"),
     (b"\x28\xb5\x2f\xfd", "zstd data (unpack it with zstd -d)"),
-    (b"PK\x03\x04", "a ZIP archive, as .docx, .xlsx and .odt are too (unpack it, or save it as plain text)"),
+    (
+        b"PK\x03\x04",
+        "a ZIP archive, as .docx, .xlsx and .odt are too (unpack it, or save it as plain text)",
+    ),
     (b"%PDF-", "a PDF document (save it as plain text)"),
     (b"BZh", "bzip2 data (unpack it with bzip2 -d)"),
     (b"\xfd7zXZ\0", "xz data (unpack it with xz -d)"),
@@ -256,12 +263,18 @@ class _LineDecoder:
         try:
             text = content.decode(self.codec)
         except UnicodeDecodeError as error:
-            problem, message = f"bad {self.codec.upper()}", _not_in(self.codec, error, offset, ended)
+            problem, message = (
+                f"bad {self.codec.upper()}",
+                _not_in(self.codec, error, offset, ended),
+            )
             text = content.decode(self.codec, "replace")
         if "\0" in text:
             if problem is None:
                 at = offset + len(text[: text.index("\0")].encode(self.codec))
-                problem, message = "NUL", f"holds a NUL (zero byte, at byte {at} of the file){_ADVICE}"
+                problem, message = (
+                    "NUL",
+                    f"holds a NUL (zero byte, at byte {at} of the file){_ADVICE}",
+                )
             text = text.replace("\0", REPLACEMENT)
         if number == 1:
             text = text.removeprefix("\ufeff")
@@ -287,7 +300,9 @@ def _not_in(codec: str, error: UnicodeDecodeError, offset: int, ended: bool) -> 
     where = f"{shown} at byte {offset + error.start} of the file"
     cut_off = error.reason in ("unexpected end of data", "truncated data") and not ended
     if cut_off and error.end == len(error.object):
-        return f"the file ends inside a character ({where}): was the download cut off? Fetch it again"
+        return (
+            f"the file ends inside a character ({where}): was the download cut off? Fetch it again"
+        )
     other = "latin-1 (or cp1252)" if codec == "utf-8" else "NAME"
     return (
         f"is not {codec.upper()}: {where}; if it is in another encoding, say so with --set"
@@ -299,5 +314,6 @@ def _damage(error: Exception, number: int) -> str:
     if number == 0 and isinstance(error, gzip.BadGzipFile):
         return f"is named .gz, but is not gzip data ({printable(str(error))}); rename or fetch it again"
     return (
-        f"the gzip data is damaged or cut off after line {number} ({printable(str(error))}); fetch it again"
+        f"the gzip data is damaged or cut off after line {number} ({printable(str(error))});"
+        " fetch it again"
     )

@@ -24,7 +24,10 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Record]:
     it must be.
     """
     try:
-        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        arrow, parquet = (
+            importlib.import_module("pyarrow"),
+            importlib.import_module("pyarrow.parquet"),
+        )
     except ImportError:
         raise MissingExtraError("reading Parquet", "hub") from None
     with open_binary(file.path) as opened:  # what cannot be opened is reported as it is everywhere
@@ -72,4 +75,6 @@ def _check_type(arrow: Any, field: Any, file: DataFile) -> None:
     kind = field.type.value_type if arrow.types.is_dictionary(field.type) else field.type
     types = arrow.types
     if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-        raise file.error(f"the column {field.name!r} must hold texts, but holds {printable(str(field.type))}")
+        raise file.error(
+            f"the column {field.name!r} must hold texts, but holds {printable(str(field.type))}"
+        )

@@ -78,7 +78,9 @@ class ReadReport:
             self.notes.append(sentence)
 
     @contextmanager
-    def reading(self, paths: Sequence[str], nothing: str, *, required: bool = True) -> Iterator[None]:
+    def reading(
+        self, paths: Sequence[str], nothing: str, *, required: bool = True
+    ) -> Iterator[None]:
         """Counts a row that ends the reading with an error. Raises DataError, with `nothing` as its message,
         where a row is required and none was used; `{rows}` in it becomes the number of rows read."""
         used, read = self.used, self.read

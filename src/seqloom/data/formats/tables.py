@@ -15,7 +15,15 @@ from itertools import chain
 from typing import NamedTuple, NoReturn, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import LANGUAGES, SOURCES, TARGETS, Header, Record, TableSchema, folded
+from seqloom.data.formats.columns import (
+    LANGUAGES,
+    SOURCES,
+    TARGETS,
+    Header,
+    Record,
+    TableSchema,
+    folded,
+)
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.lines import Line
 from seqloom.errors import UsageError, printable
@@ -73,7 +81,9 @@ class DelimitedText:
             if self.quoting and '"' in line.text:
                 yield self._quoted_row(line, lines)
             else:
-                yield TableRow(line.number, line.number, line.text.split(self.delimiter), line.problem)
+                yield TableRow(
+                    line.number, line.number, line.text.split(self.delimiter), line.problem
+                )
 
     def _quoted_row(self, line: Line, lines: Iterator[Line]) -> TableRow:
         first, cells, start = line.number, [], 0
@@ -95,14 +105,17 @@ class DelimitedText:
                     size += len(following.text) + 1
                     if size > self.file.options.max_line_bytes:
                         self._refuse_quote(
-                            f"is not closed within {self.file.options.max_line_bytes} characters", opened
+                            f"is not closed within {self.file.options.max_line_bytes} characters",
+                            opened,
                         )
                     line, start, problem = following, 0, problem or following.problem
                 end = closed.end()
                 if end < len(line.text) and not line.text.startswith(self.delimiter, end):
                     where = "" if opened == line.number else f" in line {line.number}"
                     after = printable(line.text[end : end + 20])
-                    self._refuse_quote(f"closes{where} before {after!r}, where the cell must end", opened)
+                    self._refuse_quote(
+                        f"closes{where} before {after!r}, where the cell must end", opened
+                    )
                 cells.append((cell + closed[1]).replace('""', '"'))
             if end >= len(line.text):
                 return TableRow(first, line.number, cells, problem)
@@ -133,7 +146,9 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Recor
                     f" header, name its columns): {head}",
                     head.line,
                 )
-            columns = _places([str(number + 1) for number in range(len(head.cells))], head, file, schema)
+            columns = _places(
+                [str(number + 1) for number in range(len(head.cells))], head, file, schema
+            )
         else:
             _check_headerless(head, text, schema)
             columns = {role: column for column, role in enumerate(schema.headerless)}
@@ -141,7 +156,9 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Recor
     for row in rows:
         if len(row.cells) != width:
             if numbered and len(row.cells) > last:
-                file.keep("the row has other cells than the first, but those that are read", row.line)
+                file.keep(
+                    "the row has other cells than the first, but those that are read", row.line
+                )
             elif file.options.on_bad_line != "skip":
                 raise file.error(_wrong_width(row, width, text.delimiter), row.line)
             else:
@@ -158,13 +175,17 @@ def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:
     """How a file is divided, and its lines, without the one in which Excel says so."""
     text = DelimitedText.of(file, form)
     if any(character in text.delimiter for character in '"\n\r'):
-        raise UsageError(f"data.delimiter must hold no quote and no line end, but is {text.delimiter!r}")
+        raise UsageError(
+            f"data.delimiter must hold no quote and no line end, but is {text.delimiter!r}"
+        )
     lines = file.lines()
     first = next(lines)
     excel = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
     if excel is None:
         return text, chain([first], lines)
-    file.note(f"sep={printable(excel[1])} is taken as Excel's mark of the delimiter, not as data", 1)
+    file.note(
+        f"sep={printable(excel[1])} is taken as Excel's mark of the delimiter, not as data", 1
+    )
     return DelimitedText(file, file.options.delimiter or excel[1], text.quoting), lines
 
 
@@ -186,7 +207,9 @@ def _full_rows(rows: Iterator[TableRow], file: DataFile) -> Iterator[TableRow]:
             yield row
 
 
-def _places(names: list[str], head: TableRow, file: DataFile, schema: TableSchema) -> dict[str, int]:
+def _places(
+    names: list[str], head: TableRow, file: DataFile, schema: TableSchema
+) -> dict[str, int]:
     """Role -> the column to read, from 0."""
     chosen = schema.choose(Header(names, file, head.line))
     return {role: names.index(name) for role, name in chosen.items()}
@@ -208,7 +231,9 @@ def _named_columns(options: DataConfig, schema: TableSchema) -> dict[str, tuple[
 def _is_header(cells: list[str], options: DataConfig, schema: TableSchema) -> bool:
     if options.header != "auto":
         return options.header
-    if not all(name.isdecimal() for names in _named_columns(options, schema).values() for name in names):
+    if not all(
+        name.isdecimal() for names in _named_columns(options, schema).values() for name in names
+    ):
         return True
     known = [folded(cell) in schema.known for cell in cells]
     if not schema.of_pairs:
@@ -241,14 +266,17 @@ def refuse_repeated_names(head: TableRow, file: DataFile) -> None:
     for name in head.cells:
         if head.cells.count(name) > 1:
             raise file.error(
-                f"each column must have a name of its own, but {name!r} stands twice; rename one", head.line
+                f"each column must have a name of its own, but {name!r} stands twice; rename one",
+                head.line,
             )
 
 
 def _refuse_one_column(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
     if len(head.cells) > 1:
         return
-    others = (mark for mark in (";", "\t", ",", "|") if mark != text.delimiter and mark in head.cells[0])
+    others = (
+        mark for mark in (";", "\t", ",", "|") if mark != text.delimiter and mark in head.cells[0]
+    )
     other = next(others, None)
     if other is None:
         need = "pairs need two" if schema.of_pairs else "more are needed"

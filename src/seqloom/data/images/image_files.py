@@ -105,14 +105,17 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
             found.append(Source("npz", path))
         elif path.lower().endswith(IMAGE_ENDINGS):
             if labelled:
-                raise DataError(f"is one image without a label; images with labels are {FORMS}", path)
+                raise DataError(
+                    f"is one image without a label; images with labels are {FORMS}", path
+                )
             found.append(Source("file", path))
         elif labelled or not found or found[-1].kind != "idx" or _first_bytes(path) != LABELS:
             _check_idx_images(path)
             labels = next(remaining, None) if labelled else None
             if labelled and labels is None:
                 raise DataError(
-                    "these images must be followed by their labels: name the second IDX file too", path
+                    "these images must be followed by their labels: name the second IDX file too",
+                    path,
                 )
             if labels is not None:
                 _first_bytes(labels)  # raises DataError where there is no such file
@@ -152,7 +155,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
             yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(
-                f"the gzip data is damaged or cut off ({printable(str(error))}); fetch it again", path
+                f"the gzip data is damaged or cut off ({printable(str(error))}); fetch it again",
+                path,
             ) from None
         except OSError as error:
             raise DataError(f"cannot be read on ({error.strerror or error})", path) from None
@@ -196,7 +200,8 @@ def _read_idx(path: str, labels_path: str | None) -> Iterator[Picture]:
             yield Picture(pixels, label, path, index + 1)
         if images.read(1):
             raise DataError(
-                f"must end after the {count:,} images that it announces, but goes on; fetch it again", path
+                f"must end after the {count:,} images that it announces, but goes on; fetch it again",
+                path,
             )
 
 
@@ -213,7 +218,9 @@ def _idx_labels(path: str, images: str, count: int) -> bytes:
         labels = file.read(count + 1)
     if len(labels) != count:
         problem = (
-            f"ends after {len(labels):,}: was the download cut off?" if len(labels) < count else "goes on:"
+            f"ends after {len(labels):,}: was the download cut off?"
+            if len(labels) < count
+            else "goes on:"
         )
         raise DataError(f"must hold {count:,} labels, but {problem} Fetch it again", path)
     return labels
@@ -260,7 +267,8 @@ def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
         except _NOT_NPZ as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise DataError(
-                f"must be a whole .npz of NumPy without objects, but cannot be read ({reason})", path
+                f"must be a whole .npz of NumPy without objects, but cannot be read ({reason})",
+                path,
             ) from None
 
 
@@ -276,7 +284,9 @@ def _image_files(source: Source, labelled: bool) -> list[tuple[str | None, str]]
     if not labelled:
         found += [(None, path) for path in sorted(_images_in(source.path))]
         if not found:
-            raise DataError(f"must hold image files ({endings}), however deep, but holds none", source.path)
+            raise DataError(
+                f"must hold image files ({endings}), however deep, but holds none", source.path
+            )
         return found
     labels = _folders_in(source.path)
     for label in labels:
@@ -284,7 +294,8 @@ def _image_files(source: Source, labelled: bool) -> list[tuple[str | None, str]]
     if not found:
         missing = "none of its folders holds one" if labels else "holds no folder"
         raise DataError(
-            f"must hold a folder of image files ({endings}) for each label, but {missing}", source.path
+            f"must hold a folder of image files ({endings}) for each label, but {missing}",
+            source.path,
         )
     return found
 
@@ -293,7 +304,9 @@ def _folders_in(folder: str) -> list[str]:
     """The names of its folders in order, hidden ones left out."""
     try:
         return sorted(
-            entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+            entry.name
+            for entry in os.scandir(folder)
+            if entry.is_dir() and not entry.name.startswith(".")
         )
     except OSError as error:
         raise DataError(f"the folder cannot be read ({error.strerror})", folder) from None
@@ -315,7 +328,10 @@ def decoded(path: str) -> NDArray[np.uint8]:
     bits a channel.
     """
     try:
-        image, operations = importlib.import_module("PIL.Image"), importlib.import_module("PIL.ImageOps")
+        image, operations = (
+            importlib.import_module("PIL.Image"),
+            importlib.import_module("PIL.ImageOps"),
+        )
     except ImportError:
         raise MissingExtraError("reading image files", "images") from None
     with open_binary(path) as file, warnings.catch_warnings():
@@ -329,7 +345,8 @@ def decoded(path: str) -> NDArray[np.uint8]:
                 pixels = np.array(upright.convert(colours), dtype=np.uint8)
         except (image.DecompressionBombWarning, image.DecompressionBombError):
             raise DataError(
-                f"must have at most {image.MAX_IMAGE_PIXELS:,} pixels, but has more; make it smaller", path
+                f"must have at most {image.MAX_IMAGE_PIXELS:,} pixels, but has more; make it smaller",
+                path,
             ) from None
         except _NOT_IMAGE as error:
             reason = printable(" ".join(str(error).split()))[:120]
@@ -337,7 +354,9 @@ def decoded(path: str) -> NDArray[np.uint8]:
                 f"must be a whole image, but cannot be read ({reason}); repair or remove it", path
             ) from None
     if mode.startswith(("I", "F")):
-        raise DataError(f"must have 8 bits a channel, but is of Pillow's mode {mode}; convert it", path)
+        raise DataError(
+            f"must have 8 bits a channel, but is of Pillow's mode {mode}; convert it", path
+        )
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 

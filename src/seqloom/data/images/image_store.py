@@ -65,7 +65,9 @@ class ImageStore:
 
     def place(self, row: int) -> str:
         """Where a row came from, such as `digits.npz:17`."""
-        path, first, many = self.places[bisect.bisect_right(self.places, row, key=lambda one: one[1]) - 1]
+        path, first, many = self.places[
+            bisect.bisect_right(self.places, row, key=lambda one: one[1]) - 1
+        ]
         number = row - first + 1 if many else None
         return place(path, number)
 
@@ -146,7 +148,9 @@ def open_image_store(folder: Path) -> ImageStore | None:
         if pixels.size != np.prod(shape):
             return None
         places = [(path, first, many) for path, first, many in stored["places"]]
-        return ImageStore(pixels.reshape(shape), labels, tuple(stored["names"]), places, stored["changed"])
+        return ImageStore(
+            pixels.reshape(shape), labels, tuple(stored["names"]), places, stored["changed"]
+        )
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -69,7 +69,9 @@ def colours(pixels: NDArray[np.uint8], patch_size: int, levels: int) -> NDArray[
     counts most: `(red x levels + green) x levels + blue`.
     """
     count, height, width, channels = pixels.shape
-    grid = pixels.reshape(count, height // patch_size, patch_size, width // patch_size, patch_size, channels)
+    grid = pixels.reshape(
+        count, height // patch_size, patch_size, width // patch_size, patch_size, channels
+    )
     sums = grid.sum(axis=(2, 4), dtype=np.int64).reshape(count, -1, channels)
     # In whole numbers, so that no rounding changes a colour.
     level = np.minimum(levels * sums // (255 * patch_size**2), levels - 1)
@@ -85,7 +87,9 @@ def corruption(
     random = np.empty((len(rows), patches), np.int64)
     for epoch in np.unique(epochs):
         these = epochs == epoch
-        random[these] = permute(rows[these, None] * patches + own, MANY, seed, int(epoch), CORRUPTION)
+        random[these] = permute(
+            rows[these, None] * patches + own, MANY, seed, int(epoch), CORRUPTION
+        )
     # The patches with the lowest numbers; that says nothing about the last digits.
     corrupted = random.argsort(axis=1).argsort(axis=1) < round(CORRUPTED * patches)
     how = np.where(corrupted, random % 10, 10)

@@ -46,7 +46,9 @@ class Preprocessing:
     @classmethod
     def published(cls, size: int, channels: int) -> Preprocessing:
         """As the published ViTs have it: pixels in -1 to 1."""
-        return cls(size=size, channels=channels, mean=(0.5,) * channels, deviation=(0.5,) * channels)
+        return cls(
+            size=size, channels=channels, mean=(0.5,) * channels, deviation=(0.5,) * channels
+        )
 
     def fitted(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """`(height, width, 1 or 3)` -> `(size, size, channels)`: colours made or taken away, then resized
@@ -57,15 +59,23 @@ class Preprocessing:
             return pixels
         planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float()
         resized = F.interpolate(
-            planes, size=(self.size, self.size), mode=self.resampling, align_corners=False, antialias=True
+            planes,
+            size=(self.size, self.size),
+            mode=self.resampling,
+            align_corners=False,
+            antialias=True,
         )
-        whole: NDArray[np.uint8] = resized[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
+        whole: NDArray[np.uint8] = (
+            resized[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
+        )
         return whole
 
     def scaled(self, pixels: NDArray[np.uint8]) -> Tensor:
         """`(rows, size, size, channels)` -> what a model reads, `(rows, channels, size, size)` in float32."""
         planes = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))).float() / 255
-        mean, deviation = (torch.tensor(values)[:, None, None] for values in (self.mean, self.deviation))
+        mean, deviation = (
+            torch.tensor(values)[:, None, None] for values in (self.mean, self.deviation)
+        )
         return (planes - mean) / deviation
 
     def to_json(self) -> dict[str, object]:
@@ -75,7 +85,9 @@ class Preprocessing:
             "do_convert_rgb": self.channels == 3,
             "do_resize": True,
             "size": {"height": self.size, "width": self.size},
-            "resample": next(number for number, name in RESAMPLING.items() if name == self.resampling),
+            "resample": next(
+                number for number, name in RESAMPLING.items() if name == self.resampling
+            ),
             "do_rescale": True,
             "rescale_factor": 1 / 255,
             "do_normalize": True,
@@ -119,7 +131,11 @@ class Preprocessing:
 def _side(size: object) -> int:
     """The one size of images: a number, or an equal height and width."""
     side = size
-    if isinstance(size, dict) and size.keys() == {"height", "width"} and size["height"] == size["width"]:
+    if (
+        isinstance(size, dict)
+        and size.keys() == {"height", "width"}
+        and size["height"] == size["width"]
+    ):
         side = size["height"]
     if not isinstance(side, int) or side < 1:
         raise UsageError(f"size must be one number of pixels for height and width, but is {size!r}")
@@ -152,7 +168,9 @@ def shifted(
     side = 2 * by + 1
     choice = np.empty_like(rows)
     for epoch in np.unique(epochs):
-        choice[epochs == epoch] = permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % side**2
+        choice[epochs == epoch] = (
+            permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % side**2
+        )
     down, right = choice // side - by, choice % side - by
     height, width = pixels.shape[1:3]
     lines = np.clip(np.arange(height) - down[:, None], 0, height - 1)

@@ -76,7 +76,9 @@ def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
         first = next((line for line in block if not line.text.startswith("# ")), None)
         if columns is None and first is not None:
             columns = _columns(first, file, answers)
-        words = [] if columns is None else [line for line in block if not columns.is_comment(line.text)]
+        words = (
+            [] if columns is None else [line for line in block if not columns.is_comment(line.text)]
+        )
         if columns is None or not words:
             file.skip("comments without words", block[0].number)
             continue
@@ -85,7 +87,9 @@ def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             words = words[1:]
         if words:
             reason = "sentence whose columns or tags are wrong"
-            yield from file.usable(partial(_sentence, words, file, columns, tags), reason, words[0].number)
+            yield from file.usable(
+                partial(_sentence, words, file, columns, tags), reason, words[0].number
+            )
 
 
 @final

@@ -27,7 +27,10 @@ TAGS = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
 _ID, _FORM = 0, 1
 _NEVER_NONE = ("upos", "deprel")
 """Of these `_` says that nobody has filled them in; of the others that there is nothing to say."""
-_RANGE, _EMPTY = re.compile(r"([0-9]{1,9})-([0-9]{1,9})"), re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})")
+_RANGE, _EMPTY = (
+    re.compile(r"([0-9]{1,9})-([0-9]{1,9})"),
+    re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})"),
+)
 _SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
@@ -73,14 +76,16 @@ class _Sentence:
         tag = cells[TAGS[name]]
         if not tag.strip() or (tag == "_" and name in _NEVER_NONE):
             raise self._error(
-                f"the word {printable(cells[_FORM])!r} has no {name.upper()} ({printable(tag)!r})", line
+                f"the word {printable(cells[_FORM])!r} has no {name.upper()} ({printable(tag)!r})",
+                line,
             )
         return tag
 
     def _cells(self, line: Line) -> list[str]:
         if line.text.startswith("#"):
             raise self._error(
-                "a comment stands inside of the sentence; comments go before its first word", line.number
+                "a comment stands inside of the sentence; comments go before its first word",
+                line.number,
             )
         cells = line.text.split("\t")
         if len(cells) != COLUMNS:
@@ -135,6 +140,7 @@ class _Sentence:
             raise self._error(f"a range must go from a word to a later one, but is {name}", line)
         if begin != words + 1 or begin <= range_end:
             raise self._error(
-                f"the range {name} must stand right before word {begin}, and no two may overlap", line
+                f"the range {name} must stand right before word {begin}, and no two may overlap",
+                line,
             )
         self._file.find("a range of several words (such as 3-4), itself no word", line)

@@ -98,7 +98,9 @@ def _files_of(path: str, data: DataConfig, say: Callable[[str], None]) -> list[s
             f"holds no text that can be read ({_listed(others)}); known are {known}; {advice}", path
         )
     if others:
-        say(f"{printable(path)}: {len(inside):,} files are read; left out: {_listed(others)}; {advice}")
+        say(
+            f"{printable(path)}: {len(inside):,} files are read; left out: {_listed(others)}; {advice}"
+        )
     return sorted(inside)
 
 
@@ -111,7 +113,9 @@ def _listed(paths: list[str]) -> str:
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def read_documents(files: Sequence[str], data: DataConfig, report: ReadReport) -> Iterator[DocumentPiece]:
+def read_documents(
+    files: Sequence[str], data: DataConfig, report: ReadReport
+) -> Iterator[DocumentPiece]:
     """The documents of these files (see `corpus_files`), in pieces; a generator that holds a piece at a time.
 
     What a document of plain text is follows from `data.document`; in a table it is a row, in the column
@@ -203,7 +207,8 @@ class _Document:
         self.limit = max(PIECE, 2 * self.size)
         if self.size > MOST_SPACE and rest.text[PIECE:MOST_SPACE].isspace():
             raise self.file.error(
-                f"white space must be shorter than {MOST_SPACE:,} characters, but goes on to here", number
+                f"white space must be shorter than {MOST_SPACE:,} characters, but goes on to here",
+                number,
             )
 
     def end(self) -> Iterator[DocumentPiece]:

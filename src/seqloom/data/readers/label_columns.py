@@ -111,7 +111,11 @@ def note_guesses(chosen: dict[str, str], file: DataFile, title: str = "label") -
     """Notes which columns were guessed; a column with the name of its role is not a guess. `title`: what a
     label is called."""
     options = file.options
-    named = {"text": options.text, "second": options.second, "label": options.label or options.score}
+    named = {
+        "text": options.text,
+        "second": options.second,
+        "label": options.label or options.score,
+    }
     guesses = {}
     for role, name in chosen.items():
         setting = title if role == "label" else role

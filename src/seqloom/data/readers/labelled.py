@@ -143,9 +143,12 @@ def _fasttext(file: DataFile, answers: bool) -> Iterator[Record]:
             text = text[match.end() :]
         if answers and not labels and file.options.label_separator is None:
             raise file.error(
-                f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}", line.number
+                f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}",
+                line.number,
             )
-        yield from labelled_record({"text": text, "label": labels}, file, line.number, blanks=not answers)
+        yield from labelled_record(
+            {"text": text, "label": labels}, file, line.number, blanks=not answers
+        )
 
 
 def _label_first(file: DataFile) -> Iterator[Record]:
@@ -184,7 +187,9 @@ def _names(labels: DataFile) -> dict[str, str] | None:
     if not os.path.isfile(path):
         return None
     names: dict[str, str] = {}
-    for number, line in read_lines(path, ReadReport(), DataConfig(encoding=labels.options.encoding)):
+    for number, line in read_lines(
+        path, ReadReport(), DataConfig(encoding=labels.options.encoding)
+    ):
         key, *name = re.split(r"[ \t]+", line.strip(), maxsplit=1)
         if not key:
             continue
@@ -250,5 +255,6 @@ def _labels(written: str, file: DataFile, line: int) -> tuple[str, ...] | None:
         file.skip("the label is empty", line)
         return None
     raise file.error(
-        "the label is empty; leave such rows out with --set data.on_bad_line=skip, or write it", line
+        "the label is empty; leave such rows out with --set data.on_bad_line=skip, or write it",
+        line,
     )

@@ -46,7 +46,9 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     _refuse_similar(first)
     counts = Counter(label for label, _ in labels_of(examples))
     if len(counts) < 2 and all(example.labels for example in examples):
-        raise _all_alike("at least two different labels", [repr(label) for label in counts], examples)
+        raise _all_alike(
+            "at least two different labels", [repr(label) for label in counts], examples
+        )
     notices = []
     single = [label for label, number in counts.items() if number == 1]
     if single:
@@ -54,7 +56,10 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
         labels = "labels have" if len(single) > 1 else "label has"
         notices.append(f"{len(single)} {labels} only one example: {shown}")
     if counts:
-        (large, most), (small, least) = max(counts.items(), key=_by_count), min(counts.items(), key=_by_count)
+        (large, most), (small, least) = (
+            max(counts.items(), key=_by_count),
+            min(counts.items(), key=_by_count),
+        )
         if most > MOST_UNEQUAL * least:
             notices.append(
                 f"the labels are very unequal: {most:,} examples of {large!r}, {least:,} of {small!r}; to"
@@ -132,7 +137,9 @@ def labels_of(examples: Iterable[Labelled]) -> Iterator[tuple[str, Labelled]]:
 
 
 def check_known(
-    examples: Iterable[LabelledExample], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
+    examples: Iterable[LabelledExample],
+    order: Sequence[str],
+    unseen: Literal["error", "ignore"] = "error",
 ) -> list[str]:
     """A sentence on labels (or tags) that a model does not have, if there are any and they may be.
 

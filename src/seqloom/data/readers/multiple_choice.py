@@ -81,7 +81,9 @@ def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
     return next((base for base in bases if base is not None), None)
 
 
-def _tables(paths: Sequence[str], options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Table]:
+def _tables(
+    paths: Sequence[str], options: DataConfig, report: ReadReport, answers: bool
+) -> Iterator[_Table]:
     has_labels = len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS)
     if has_labels:
         yield _table(DataFile(paths[0], options, report), paths[1], answers)
@@ -107,7 +109,9 @@ def _table(file: DataFile, labels: str | None, answers: bool) -> _Table:
             )
         return [_WrittenChoice(choice, None) for choice in _by_premise(records, answers)]
     written = [_written(record) for record in records]
-    return _with_labels(written, labels, file.options) if labels is not None and answers else written
+    return (
+        _with_labels(written, labels, file.options) if labels is not None and answers else written
+    )
 
 
 def _choice_schema(*, labelled: bool) -> TableSchema:
@@ -166,7 +170,9 @@ def _guessed_options(header: Header) -> list[str]:
     series: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for name in columns:
         if match := OPTION.fullmatch(name):
-            series.setdefault((match[1], match[2].isdecimal()), []).append((match[2].zfill(2), name))
+            series.setdefault((match[1], match[2].isdecimal()), []).append(
+                (match[2].zfill(2), name)
+            )
     candidates = [list(takewhile(columns.__contains__, LETTERS))]
     for one in series.values():
         candidates.append([name for _, name in sorted(one)])
@@ -230,7 +236,10 @@ def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) ->
     are numbers are options themselves and `data.answers_from` says nothing."""
     numbered = [bool(table) and all(map(_is_number, table)) for table in tables]
     written = [
-        one for table, is_numbered in zip(tables, numbered, strict=True) if is_numbered for one in table
+        one
+        for table, is_numbered in zip(tables, numbered, strict=True)
+        if is_numbered
+        for one in table
     ]
     base = options.answers_from
     if base is None and not all(map(_matching, written)):
@@ -245,7 +254,9 @@ def _is_number(one: _WrittenChoice) -> bool:
 def _guessed_base(written: _Table, report: ReadReport) -> Base:
     numbers = [int(one.label or 0) for one in written]
     zero = 0 in numbers
-    past = any(number == len(one.choice.options) for one, number in zip(written, numbers, strict=True))
+    past = any(
+        number == len(one.choice.options) for one, number in zip(written, numbers, strict=True)
+    )
     base: Base = 0 if zero or not past else 1
     sure = "" if zero or past else " (from 1 would fit too; if so: --set data.answers_from=1)"
     path = place(written[0].choice.path)
@@ -268,7 +279,9 @@ def _matching(one: _WrittenChoice) -> list[int]:
     """The options that are written like the label."""
     label, options = one.label or "", one.choice.options
     exact = [index for index, option in enumerate(options) if option == label]
-    return exact or [index for index, option in enumerate(options) if option.strip() == label.strip()]
+    return exact or [
+        index for index, option in enumerate(options) if option.strip() == label.strip()
+    ]
 
 
 def _by_word(one: _WrittenChoice) -> int:
@@ -308,7 +321,9 @@ def _by_premise(records: Sequence[Record], answers: bool) -> Iterator[ChoiceQues
             )
         answer = None
         if answers:
-            right = [index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT]
+            right = [
+                index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT
+            ]
             answer = next(iter(right), None)
             if len(right) != 1:
                 lines = ", ".join(str(row.line) for row in rows[:8])

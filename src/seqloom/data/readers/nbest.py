@@ -75,7 +75,9 @@ def read_nbest(
     if form != "jsonl":
         what = "each row below the header must be one hypothesis"
     first = True
-    with report.reading([path], f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"):
+    with report.reading(
+        [path], f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"
+    ):
         for one, lines in lists:
             if first and score is None and "score" in one.fields[0]:
                 score = "score"
@@ -84,7 +86,9 @@ def read_nbest(
                 yield one
                 continue
             if form != "jsonl":
-                one = replace(one, fields=tuple(_with_number(fields, score) for fields in one.fields))
+                one = replace(
+                    one, fields=tuple(_with_number(fields, score) for fields in one.fields)
+                )
             yield replace(one, scores=_scores(one, score, lines))
 
 
@@ -138,7 +142,9 @@ def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
         references = _reference(content, file, line)
         given = content.get("id", line)
         if type(given) is not str and type(given) is not int:
-            raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
+            raise file.error(
+                f"'id' must be a text or a whole number, but is {kind_of(given)}", line
+            )
         texts = [text for text, _ in hypotheses]
         kept = file.clean([*texts, *references], line)
         if kept is None:
@@ -173,7 +179,9 @@ def _without(content: Mapping[str, T], names: Sequence[str | None]) -> dict[str,
     return {key: value for key, value in content.items() if key not in names}
 
 
-def _hypotheses(content: JsonObject, name: str, file: DataFile, line: int) -> list[tuple[str, JsonObject]]:
+def _hypotheses(
+    content: JsonObject, name: str, file: DataFile, line: int
+) -> list[tuple[str, JsonObject]]:
     """The text of each hypothesis, and its other fields."""
     if "nbest" not in content:
         raise file.error(
@@ -262,7 +270,9 @@ def _check_header(head: TableRow, name: str, text: DelimitedText) -> None:
     refuse_repeated_names(head, text.file)
 
 
-def _list_of_rows(rows: Sequence[tuple[int, dict[str, str]]], name: str, file: DataFile) -> ListAndLines:
+def _list_of_rows(
+    rows: Sequence[tuple[int, dict[str, str]]], name: str, file: DataFile
+) -> ListAndLines:
     first_line, first = rows[0]
     column = next((key for key in REFERENCES if key in first), None)
     reference = None if column is None else first[column]  # an empty cell: there is none
@@ -297,7 +307,13 @@ def number_in(cell: str) -> int | float | str:
     number = _finite(cell)
     if number is None:
         return cell
-    return int(cell) if re.fullmatch("0|-?[1-9][0-9]*", cell) else number if str(number) == cell else cell
+    return (
+        int(cell)
+        if re.fullmatch("0|-?[1-9][0-9]*", cell)
+        else number
+        if str(number) == cell
+        else cell
+    )
 
 
 def _with_number(fields: JsonObject, field: str) -> JsonObject:

@@ -76,7 +76,9 @@ def _pairs(paths: list[str], options: DataConfig, report: ReadReport) -> Iterato
         sides = paths if len(paths) == 2 else _sides(DataFile(paths[0], options, report))
         return _parallel([DataFile(path, options, report) for path in sides])
     if len(paths) == 2:
-        raise UsageError(f"two files can only be parallel text, but the form is {form}; name one {form} file")
+        raise UsageError(
+            f"two files can only be parallel text, but the form is {form}; name one {form} file"
+        )
     if form == "text":
         raise UsageError(
             "pairs must be parallel, tsv, csv, jsonl or parquet, but data.format is text; two files of lines"
@@ -113,7 +115,9 @@ def _form(paths: Sequence[str], options: DataConfig) -> str:
     if options.format != "auto":
         return options.format
     if list(paths) == ["-"]:
-        raise UsageError("the form of standard input must be said: --set data.format=tsv (or csv, jsonl)")
+        raise UsageError(
+            "the form of standard input must be said: --set data.format=tsv (or csv, jsonl)"
+        )
     forms = [FORMS.get(ending(path)) for path in paths]
     if forms[0] is not None and forms[0] == forms[-1]:
         return forms[0]
@@ -132,7 +136,12 @@ def _sides(prefix: DataFile) -> list[str]:
     found: dict[str, list[str]] = {}
     for name in _names_in(folder):
         suffix = name[len(stem) + 1 :].removesuffix(".gz")
-        is_side = name.startswith(f"{stem}.") and suffix and "." not in suffix and f".{suffix}" not in FORMS
+        is_side = (
+            name.startswith(f"{stem}.")
+            and suffix
+            and "." not in suffix
+            and f".{suffix}" not in FORMS
+        )
         path = os.path.join(folder, name)
         if is_side and not os.path.isdir(path):
             found.setdefault(suffix, []).append(path)
@@ -151,7 +160,9 @@ def _sides(prefix: DataFile) -> list[str]:
     for side in pair:
         if len(found[side]) > 1:
             other = printable(os.path.basename(found[side][1]))
-            raise DataError(f"stands beside {other}; name the two files that are meant", found[side][0])
+            raise DataError(
+                f"stands beside {other}; name the two files that are meant", found[side][0]
+            )
     return [found[side][0] for side in pair]
 
 
@@ -187,7 +198,11 @@ def _parallel(files: list[DataFile]) -> Iterator[Record]:
         sides = ", ".join(
             f"{printable(file.path)} has {count}" for file, count in zip(files, counts, strict=True)
         )
-        hint = f"; the first suspicious line is {one_sided} (blank on one side only)" if one_sided else ""
+        hint = (
+            f"; the first suspicious line is {one_sided} (blank on one side only)"
+            if one_sided
+            else ""
+        )
         return f"both sides must have the same number of lines: {sides}{hint}"
 
     for source, target in paired_lines(files, unequal):

@@ -22,14 +22,24 @@ from seqloom.data.formats.columns import Header, TableSchema, folded, full_recor
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import form_or
 from seqloom.data.formats.json_documents import read_document
-from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, full_text, kind_of
+from seqloom.data.formats.json_values import (
+    as_list,
+    as_object,
+    as_text,
+    field_of,
+    full_text,
+    kind_of,
+)
 from seqloom.data.formats.jsonl import json_object, json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.errors import DataError, UsageError, place, printable
 
-_QUESTIONS, _CONTEXTS = ("question", "query"), ("context", "passage", "paragraph", "document", "text")
+_QUESTIONS, _CONTEXTS = (
+    ("question", "query"),
+    ("context", "passage", "paragraph", "document", "text"),
+)
 _ABOUT, _ANSWERS = ("id", "title"), ("answers", "answer", "answer_start", "is_impossible")
 """Names of columns that are recognised."""
 _SETTINGS = {"text": "question", "second": "context"}
@@ -100,11 +110,18 @@ class _RawQuestion:
 
     def checked(self, answers: bool) -> Question | None:
         """None where it is left out."""
-        question, context = self._text("question", self.question), self._text("context", self.context)
+        question, context = (
+            self._text("question", self.question),
+            self._text("context", self.context),
+        )
         texts = self.file.clean([question, context], self.number)
         if texts is None:
             return None
-        gold = tuple(_answer(answer, context, self) for answer in self.given_answers()) if answers else ()
+        gold = (
+            tuple(_answer(answer, context, self) for answer in self.given_answers())
+            if answers
+            else ()
+        )
         return Question(self.name, texts[0], texts[1], gold, self.group, self.file.path, self.line)
 
     def _text(self, what: str, value: object) -> str:
@@ -176,7 +193,9 @@ def _of_json_lines(file: DataFile, answers: bool) -> Iterator[_RawQuestion]:
             columns = _question_and_context(header)
         for name in columns.values():
             if name not in content:
-                raise header.error(f"there is no {name!r} in this object (found: {listed(header.names)})")
+                raise header.error(
+                    f"there is no {name!r} in this object (found: {listed(header.names)})"
+                )
         chosen = {**_by_name(header, answers), **columns}
         yield _of_row({role: content[name] for role, name in chosen.items()}, file, line)
 
@@ -199,7 +218,9 @@ def _of_table(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion
         content: dict[str, object] = dict(record.fields)
         written = record.fields.get("answers", "").strip()
         if "answers" in content:
-            content["answers"] = json_object(record.fields["answers"], file, record.line) if written else None
+            content["answers"] = (
+                json_object(record.fields["answers"], file, record.line) if written else None
+            )
         yield _of_row(content, file, record.line)
 
 
@@ -236,7 +257,9 @@ def _question_and_context(header: Header) -> dict[str, str]:
             guesses[setting] = (guess, _SETTINGS[setting])
     missing = [setting for setting in _SETTINGS if setting not in chosen]
     if missing:
-        raise header.unknown("the " + " and the ".join(map(_SETTINGS.__getitem__, missing)), missing)
+        raise header.unknown(
+            "the " + " and the ".join(map(_SETTINGS.__getitem__, missing)), missing
+        )
     if any(name != title for name, title in guesses.values()):
         header.file.note_guesses(guesses)
     return chosen
@@ -269,8 +292,12 @@ def _of_row(content: Mapping[str, object], file: DataFile, line: int) -> _RawQue
     if lists is not None:
         texts, starts = as_list(lists.get("text")), as_list(lists.get("answer_start"))
         if texts is None or starts is None or len(texts) != len(starts):
-            raise file.error("answers must have the lists `text` and `answer_start`, of one length", line)
-        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+            raise file.error(
+                "answers must have the lists `text` and `answer_start`, of one length", line
+            )
+        answers = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
     elif answers in (None, "") and content.get("answer") not in (None, ""):
         start = content.get("answer_start")
         digits = as_text(start)
@@ -293,7 +320,9 @@ def _of_row(content: Mapping[str, object], file: DataFile, line: int) -> _RawQue
 def _answer(answer: object, context: str, raw: _RawQuestion) -> GoldAnswer:
     text, start = full_text(field_of(answer, "text")), field_of(answer, "answer_start")
     if text is None or type(start) is not int:
-        raise raw.error("an answer must have a `text`, not blank, and a whole number `answer_start`")
+        raise raw.error(
+            "an answer must have a `text`, not blank, and a whole number `answer_start`"
+        )
     if start >= 0 and context.startswith(text, start):
         return GoldAnswer(start, text)
     end = start + len(text)

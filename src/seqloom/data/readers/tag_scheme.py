@@ -70,7 +70,9 @@ class TagCheck:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._span: tuple[str, int] | None = None  # the first tag that shows that these are spans, its line
+        self._span: tuple[str, int] | None = (
+            None  # the first tag that shows that these are spans, its line
+        )
         self._other: tuple[str, int] | None = None  # the first that is not a tag of a span
 
     def checked(self, tags: Sequence[str], lines: Sequence[int]) -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def read_tag_lists(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
         tags = _texts(content, "tags", file, line) if answers else []
         if answers and len(tags) != len(words):
             raise file.error(
-                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", line
+                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}",
+                line,
             )
         yield TaggedWords(tuple(words), check.checked(tags, [line] * len(tags)), file.path, line)
 

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.json_documents import read_document
-from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, full_text, kind_of
+from seqloom.data.formats.json_values import (
+    as_list,
+    as_object,
+    as_text,
+    field_of,
+    full_text,
+    kind_of,
+)
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
 
@@ -61,7 +68,9 @@ def _parts(item: object, file: DataFile, number: int) -> list[tuple[str, str | N
     """The text of each part of a sentence, and the name of its span."""
     parts = as_list(field_of(item, "data"))
     if not parts:
-        raise file.error(f"sentence {number} must be an object with a list `data` of parts, but is not")
+        raise file.error(
+            f"sentence {number} must be an object with a list `data` of parts, but is not"
+        )
     found = []
     for part in parts:
         text, entity = as_text(field_of(part, "text")), full_text(field_of(part, "entity"))

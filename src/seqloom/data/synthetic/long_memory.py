@@ -80,7 +80,9 @@ class MemoryTask:
         return 1 / len(self.classes) if self.classes else 1 / 6
 
 
-def examples(task: MemoryTask, seed: int, part: Part, number: int, rows: int, distance: int) -> Examples:
+def examples(
+    task: MemoryTask, seed: int, part: Part, number: int, rows: int, distance: int
+) -> Examples:
     """Batch `number` of a part. Raises UsageError for a distance that the task does not have."""
     if distance < task.shortest:
         raise UsageError(
@@ -110,7 +112,9 @@ def _adding(rng: np.random.Generator, rows: int, length: int, held_out: bool) ->
     every, half = np.arange(rows), length // 2
     marks[every, rng.integers(0, half, rows)] = 1
     marks[every, rng.integers(half, length, rows)] = 1
-    return Examples(np.stack([numbers, marks], axis=-1), (numbers * marks).sum(axis=1, keepdims=True))
+    return Examples(
+        np.stack([numbers, marks], axis=-1), (numbers * marks).sum(axis=1, keepdims=True)
+    )
 
 
 SYMBOLS, COPIED = tuple("abcdefgh"), 5
@@ -142,7 +146,16 @@ def _recall(rng: np.random.Generator, rows: int, distance: int, held_out: bool) 
 
 OPEN_WORDS = {
     "preposition": ("near", "behind", "beside", "above", "with", "for"),
-    "doing": ("cancelling", "praising", "watching", "calling", "helping", "following", "meeting", "visiting"),
+    "doing": (
+        "cancelling",
+        "praising",
+        "watching",
+        "calling",
+        "helping",
+        "following",
+        "meeting",
+        "visiting",
+    ),
     "did": ("praised", "watched", "called", "helped", "followed", "met", "visited", "saw"),
     "adverb": ("here", "there", "today", "tonight"),
 }
@@ -213,7 +226,11 @@ def _sentences(
     ids = np.zeros_like(slots)
     for at, kind in enumerate(SLOTS):
         where = slots == at
-        options = [COMMON_WORDS.index(word) for word in OPEN_WORDS.get(kind, (kind,)) if word in COMMON_WORDS]
+        options = [
+            COMMON_WORDS.index(word)
+            for word in OPEN_WORDS.get(kind, (kind,))
+            if word in COMMON_WORDS
+        ]
         if options:
             ids[where] = rng.choice(options, int(where.sum()))
     is_noun = slots == SLOTS.index("noun")
@@ -234,14 +251,18 @@ def _noun_at(inputs: Values, places: Ids | int) -> Ids:
 
 
 def _agreement(rng: np.random.Generator, rows: int, distance: int, held_out: bool) -> Examples:
-    differences = [difference for difference in range(len(NOUNS)) if (difference % 4 == 1) == held_out]
+    differences = [
+        difference for difference in range(len(NOUNS)) if (difference % 4 == 1) == held_out
+    ]
     inputs = _sentences(rng, _slots(rng, rows, distance - 1, ()), len(NOUNS), 2, differences)
     return Examples(inputs, (_noun_at(inputs, SUBJECT) // len(NOUNS))[:, None])
 
 
 def _cloze(rng: np.random.Generator, rows: int, distance: int, held_out: bool) -> Examples:
     between = distance - 1 - len(CLOZE_ENDING)
-    inputs = _sentences(rng, _slots(rng, rows, between, CLOZE_ENDING), len(PLACES), 1, range(len(PLACES)))
+    inputs = _sentences(
+        rng, _slots(rng, rows, between, CLOZE_ENDING), len(PLACES), 1, range(len(PLACES))
+    )
     return Examples(inputs, _noun_at(inputs, SUBJECT)[:, None])
 
 

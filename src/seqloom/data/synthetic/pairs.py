@@ -135,7 +135,9 @@ def write_date(day: date, locale: str, form: str) -> str:
         text = f"{_ordinal(day.day)} of {dates.format_date(day, 'MMMM y', locale=locale)}"
     else:
         text = dates.format_date(day, form, locale=locale)
-    return unicodedata.normalize("NFC", " ".join(text.split()))  # Babel has narrow and no-break spaces
+    return unicodedata.normalize(
+        "NFC", " ".join(text.split())
+    )  # Babel has narrow and no-break spaces
 
 
 def phrase_key(phrase: str) -> str:
@@ -169,14 +171,18 @@ class DateReader:
                 for day in _PROBES:
                     shape, reading = _reading(day, phrase_key(write_date(day, locale, form)))
                     shapes.add(shape)
-                    self._weekdays.setdefault(shape, {}).setdefault(reading, set()).add(day.weekday())
+                    self._weekdays.setdefault(shape, {}).setdefault(reading, set()).add(
+                        day.weekday()
+                    )
 
     def dates(self, phrase: str) -> set[date]:
         """Every date in `years` that the phrase means in some writing."""
         shape, numbers = _split(phrase_key(phrase))
         found: set[date] = set()
         for reading, weekdays in self._weekdays.get(shape, {}).items():
-            found.update(day for day in reading.dates(numbers, self.years) if day.weekday() in weekdays)
+            found.update(
+                day for day in reading.dates(numbers, self.years) if day.weekday() in weekdays
+            )
         return found
 
 
@@ -191,7 +197,10 @@ class _DateReading(NamedTuple):
         parts = dict(zip(self.roles, numbers, strict=True))
         dates = []
         for year in years:
-            if parts.get("year", year) != year or parts.get("year of a century", year % 100) != year % 100:
+            if (
+                parts.get("year", year) != year
+                or parts.get("year of a century", year % 100) != year % 100
+            ):
                 continue
             try:
                 dates.append(date(year, parts.get("month", self.month), parts["day"]))
@@ -203,7 +212,12 @@ class _DateReading(NamedTuple):
 def _reading(day: date, key: str) -> tuple[str, _DateReading]:
     """The shape of a date's key, and which part of the date each of its numbers is."""
     shape, numbers = _split(key)
-    part_of = {day.day: "day", day.month: "month", day.year: "year", day.year % 100: "year of a century"}
+    part_of = {
+        day.day: "day",
+        day.month: "month",
+        day.year: "year",
+        day.year % 100: "year of a century",
+    }
     roles = tuple(part_of[number] for number in numbers)
     month = 0 if "month" in roles else day.month
     return shape, _DateReading(roles, month)
@@ -242,7 +256,9 @@ class _Draw:
             self.seen.add(key)
             if self.reader.dates(text) == {day}:
                 misses = 0
-                pairs.append(DatePair(add_noise(text, locale, form, self.rng), day.isoformat(), locale, form))
+                pairs.append(
+                    DatePair(add_noise(text, locale, form, self.rng), day.isoformat(), locale, form)
+                )
             else:
                 self.ambiguous += 1
         if len(pairs) < count:
@@ -264,7 +280,9 @@ def _held_writings(reader: DateReader, rng: random.Random, count: int) -> list[W
     spread = Counter(shape for shapes in reader.shapes.values() for shape in shapes)
     own: dict[str, list[Writing]] = {}
     for (locale, form), shapes in reader.shapes.items():
-        if form in ("full", "long") and 2 * sum(spread[shape] == 1 for shape in shapes) > len(shapes):
+        if form in ("full", "long") and 2 * sum(spread[shape] == 1 for shape in shapes) > len(
+            shapes
+        ):
             own.setdefault(locale, []).append((locale, form))
     return [rng.choice(own[locale]) for locale in rng.sample(sorted(own), min(count, len(own)))]
 

@@ -41,7 +41,13 @@ def _body(prefix: str) -> tuple[Rule, ...]:
 
 
 def _names(
-    prefix: str, hidden: str, norm: str, output: str, bias: str | None, *more: Rule, unused: Mapping[str, str]
+    prefix: str,
+    hidden: str,
+    norm: str,
+    output: str,
+    bias: str | None,
+    *more: Rule,
+    unused: Mapping[str, str],
 ) -> TensorNames:
     """`bias`: a second name of the output's bias, beside that of its layer, which is a copy of it where it is
     tied."""
@@ -115,7 +121,9 @@ def _architectures(
 
 
 def _sequence(hidden: str, output: str, activation: Literal["tanh", "gelu"] = "tanh") -> HubHead:
-    return HubHead(kind="sequence", hidden=hidden, output=output, activation=activation, dropout=DROPOUT)
+    return HubHead(
+        kind="sequence", hidden=hidden, output=output, activation=activation, dropout=DROPOUT
+    )
 
 
 MASKED_LM = Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"})
@@ -142,7 +150,10 @@ def _roberta(content: JsonObject, fields: Fields, names: Collection[str]) -> Fie
     pad = 0 if pad is None else _natural("pad_token_id", pad)
     positions = _natural("max_position_embeddings", fields["context"])
     offset = 1 + pad
-    return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}
+    return _pooler(content, fields, names) | {
+        "position_offset": offset,
+        "context": positions - offset,
+    }
 
 
 def _natural(name: str, value: object) -> int:
@@ -153,7 +164,9 @@ def _natural(name: str, value: object) -> int:
 
 def _check_segments(config: BertConfig) -> Fields:
     if not config.segments:  # theirs embeds a segment id of every token
-        raise UsageError("an encoder of the hub has model.segments of at least 1, but this model has 0")
+        raise UsageError(
+            "an encoder of the hub has model.segments of at least 1, but this model has 0"
+        )
     return {}
 
 
@@ -196,7 +209,9 @@ BERT = HubFamily(
             "Bert",
             Architecture(task="fill-mask", fields={"head": "masked-lm"}),
             _sequence("bert.pooler.dense", "classifier"),
-            HubHead(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT),
+            HubHead(
+                kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT
+            ),
         ),
         "BertForPreTraining": Architecture(
             task="fill-mask", fields={"head": "masked-lm", "pooler": True, "next_sentence": True}
@@ -263,7 +278,9 @@ ELECTRA = HubFamily(
         "generator_predictions.LayerNorm",
         "generator_lm_head",
         None,
-        layer("head.hidden", "discriminator_predictions.dense")._replace(when=("head", "replaced-token")),
+        layer("head.hidden", "discriminator_predictions.dense")._replace(
+            when=("head", "replaced-token")
+        ),
         layer("replaced", "discriminator_predictions.dense_prediction"),
         unused={
             "generator_{rest}": "the head of masked tokens",
@@ -284,7 +301,9 @@ ELECTRA = HubFamily(
                 fixed=SUMMARY,
             ),
         ),
-        "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
+        "ElectraForPreTraining": Architecture(
+            task="replaced-token", fields={"head": "replaced-token"}
+        ),
     },
     encoder_fields=ENCODER,
     extra_keys=_electra_keys,

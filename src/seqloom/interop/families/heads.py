@@ -82,7 +82,8 @@ class HubHead:
         kind = PROBLEM_TYPES.get(as_text(problem_type) or "")
         if kind is None:
             raise FolderError(
-                f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, but is {shown(problem_type)}", where
+                f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, but is {shown(problem_type)}",
+                where,
             )
         return kind
 
@@ -96,11 +97,14 @@ class HubHead:
                 f"a regression must have one number here, but num_labels is {len(labels)}", where
             )
         if kind == "span" and len(labels) != 2:
-            raise FolderError(f"a span must have a start and an end, but num_labels is {len(labels)}", where)
+            raise FolderError(
+                f"a span must have a start and an end, but num_labels is {len(labels)}", where
+            )
         if kind in NAMED and len(set(labels)) < len(labels):
             twice = next(label for label in labels if labels.count(label) > 1)
             raise FolderError(
-                f"labels must differ, but id2label has {shown(twice)} twice; rename one of them", where
+                f"labels must differ, but id2label has {shown(twice)} twice; rename one of them",
+                where,
             )
         return {
             "kind": kind,
@@ -126,14 +130,17 @@ class HubHead:
             return float(value)
         return 0.1 if self.dropout else 0.0
 
-    def write(self, config: EncoderWithHeadConfig, head: HeadConfig, encoder: EncoderConfig) -> Fields:
+    def write(
+        self, config: EncoderWithHeadConfig, head: HeadConfig, encoder: EncoderConfig
+    ) -> Fields:
         """The inverse: keys of config.json, for a model whose head has the resolved settings `head`. Raises
         UsageError that names a setting which this architecture has not got."""
         problems = self._problems(head, encoder)
         extra_tokens = encoder.vocabulary_size - config.vocabulary_size
         if extra_tokens not in (0, len(CAUSAL_MARKS)):
             problems.insert(
-                0, f"no marks beyond the vocabulary of its tokenizer, but this model has {extra_tokens}"
+                0,
+                f"no marks beyond the vocabulary of its tokenizer, but this model has {extra_tokens}",
             )
         if problems:
             raise UsageError(
@@ -172,7 +179,10 @@ class HubHead:
     def rules(self) -> tuple[Rule, ...]:
         """The names of its tensors."""
         bias = (f"{self.output}.bias",) if self.bias else ()
-        output = (Rule("head.output.weight", (f"{self.output}.weight",)), Rule("head.output.bias", bias))
+        output = (
+            Rule("head.output.weight", (f"{self.output}.weight",)),
+            Rule("head.output.bias", bias),
+        )
         return (layer("head.hidden", self.hidden), *output) if self.hidden else output
 
 
@@ -193,9 +203,13 @@ def labels_of(content: JsonObject, where: object) -> tuple[str, ...]:
         names = as_object(named)
         numbers = [str(number) for number in range(len(names or {}))]
         if names is None or set(names) != set(numbers):
-            raise FolderError(f"{place}'s id2label must name each number from 0 on, but is {shown(named)}")
+            raise FolderError(
+                f"{place}'s id2label must name each number from 0 on, but is {shown(named)}"
+            )
         return tuple(str(names[number]) for number in numbers)
     count = 2 if count is None else count
     if type(count) is not int or not 1 <= count <= MAX_LABELS:
-        raise FolderError(f"{place}'s num_labels must be from 1 to {MAX_LABELS}, but is {shown(count)}")
+        raise FolderError(
+            f"{place}'s num_labels must be from 1 to {MAX_LABELS}, but is {shown(count)}"
+        )
     return tuple(f"LABEL_{number}" for number in range(count))

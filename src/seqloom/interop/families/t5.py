@@ -39,7 +39,10 @@ def _stack(side: str, feed_forward: int) -> tuple[Rule, ...]:
     ours, theirs = f"{side}.blocks.{{i}}", f"{side}.block.{{i}}.layer"
     hidden = f"{theirs}.{feed_forward}.DenseReluDense"
     return (
-        Rule(f"{side}_bias.table", (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",)),
+        Rule(
+            f"{side}_bias.table",
+            (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",),
+        ),
         Rule(f"{ours}.attention_norm.weight", (f"{theirs}.0.layer_norm.weight",)),
         *_attention(f"{ours}.attention", f"{theirs}.0.SelfAttention"),
         Rule(f"{ours}.feed_forward_norm.weight", (f"{theirs}.{feed_forward}.layer_norm.weight",)),
@@ -62,7 +65,11 @@ def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
     the output."""
     named = content.get("feed_forward_proj", "relu")
     kind = as_text(named)
-    if kind is None or kind not in FEED_FORWARD or content.get("dense_act_fn") not in (None, _dense(kind)):
+    if (
+        kind is None
+        or kind not in FEED_FORWARD
+        or content.get("dense_act_fn") not in (None, _dense(kind))
+    ):
         shown = f"feed_forward_proj={named}, dense_act_fn={content.get('dense_act_fn')}"
         raise FolderError(
             f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}"
@@ -146,7 +153,9 @@ T5 = HubFamily(
             "encoder.embed_tokens.weight": "shared.weight",
             "decoder.embed_tokens.weight": "shared.weight",
         },
-        unused={f"{THEIRS}.EncDecAttention.relative_attention_bias.weight": "a bias that no layer uses"},
+        unused={
+            f"{THEIRS}.EncDecAttention.relative_attention_bias.weight": "a bias that no layer uses"
+        },
     ),
     architectures={
         "T5ForConditionalGeneration": Architecture(task="translation"),

@@ -74,7 +74,9 @@ def encoder_case(model: Bert, shape: Shape, generator: Generator) -> Case:
     if c.segments > 1:
         inputs["segments"] = torch.randint(c.segments, size, generator=generator)
     outputs = encoder_outputs(model, **inputs)
-    return [Call(inputs, outputs, {name: mask[:, 0] if name == "pooled" else mask for name in outputs})]
+    return [
+        Call(inputs, outputs, {name: mask[:, 0] if name == "pooled" else mask for name in outputs})
+    ]
 
 
 def decoder_case(model: Decoder, shape: Shape, generator: Generator) -> Case:
@@ -83,7 +85,9 @@ def decoder_case(model: Decoder, shape: Shape, generator: Generator) -> Case:
 
     def ids(steps: int) -> Tensor:
         drawn = torch.randint(config.vocabulary_size, (shape.rows, steps), generator=generator)
-        return drawn.masked_fill(drawn == config.pad_id, (config.pad_id + 1) % config.vocabulary_size)
+        return drawn.masked_fill(
+            drawn == config.pad_id, (config.pad_id + 1) % config.vocabulary_size
+        )
 
     case, state, total = [], None, 0
     if isinstance(model, EncoderDecoder):
@@ -162,7 +166,9 @@ def open_graph(graph: Graph, folder: Path) -> Callable[[Mapping[str, Tensor]], T
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Mapping[str, Tensor]) -> Tensors:
-        arrays = session.run(names, {value.name: inputs[value.name].numpy() for value in graph.inputs})
+        arrays = session.run(
+            names, {value.name: inputs[value.name].numpy() for value in graph.inputs}
+        )
         return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
 
     return run

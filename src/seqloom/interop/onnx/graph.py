@@ -140,7 +140,9 @@ def write_graph(graph: Graph, folder: Path) -> None:
     with _quiet():
         try:
             program = _exported(graph)
-        except Exception as error:  # the exporter raises whatever it met; the user can only learn the reason
+        except (
+            Exception
+        ) as error:  # the exporter raises whatever it met; the user can only learn the reason
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise SeqloomError(
                 f"{graph.file}: torch cannot export this model to ONNX ({printable(reason)})"
@@ -152,10 +154,14 @@ def _exported(graph: Graph) -> torch.onnx.ONNXProgram:
     from onnxscript import ir
 
     # values other than zeros, for a shape must not depend on them
-    examples = tuple(value.zeros(EXAMPLE_SIZES) + (value.dtype != torch.bool) for value in graph.inputs)
+    examples = tuple(
+        value.zeros(EXAMPLE_SIZES) + (value.dtype != torch.bool) for value in graph.inputs
+    )
     dynamic = []
     for value in graph.inputs:
-        dynamic.append({at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)})
+        dynamic.append(
+            {at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)}
+        )
     with torch.enable_grad():
         traced = torch.export.export(
             _OneInput(graph.module),
@@ -203,14 +209,18 @@ def _cummax(values: Any, dim: int) -> tuple[Any, Any]:
     at = op.Range(op.Constant(value_int=0), steps, op.Constant(value_int=1))
     seen = op.LessOrEqual(op.Unsqueeze(at, axes[0]), op.Unsqueeze(at, axes[1]))
     lowest = op.Constant(value_int=torch.iinfo(torch.int64).min)
-    largest = op.ReduceMax(op.Where(seen, op.Unsqueeze(values, axes[1]), lowest), axes[2], keepdims=0)
+    largest = op.ReduceMax(
+        op.Where(seen, op.Unsqueeze(values, axes[1]), lowest), axes[2], keepdims=0
+    )
     return largest, largest
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch's exporter logs about itself."""
-    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")}
+    levels = {
+        name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
+    }
     try:
         for name in levels:
             logging.getLogger(name).setLevel(logging.ERROR)

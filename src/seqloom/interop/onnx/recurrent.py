@@ -60,7 +60,9 @@ def _scan_layer(
         return new, new[0].clone()
 
     products = layer.input_gates(layer.input_product(inputs)).transpose(0, 1).contiguous()
-    after, outputs = scan(step, tuple(part.contiguous() for part in state), (products, mask.T.contiguous()))
+    after, outputs = scan(
+        step, tuple(part.contiguous() for part in state), (products, mask.T.contiguous())
+    )
     return outputs.transpose(0, 1), after
 
 
@@ -156,9 +158,13 @@ def seq2seq_graphs(model: Seq2Seq) -> ModelGraphs:
             "ONNX holds a Seq2Seq without model.normalisation=batch, whose steps differ, but this has it"
         )
     source: Size = 1 if c.attention == "none" else "source"
-    keys_width = {"none": c.memory_width, "additive": c.attention_width}.get(c.attention, c.output_width)
+    keys_width = {"none": c.memory_width, "additive": c.attention_width}.get(
+        c.attention, c.output_width
+    )
     widths = (c.output_width, c.width)[: CELLS[c.cell].state_count]
-    state = tuple(Value(f"hidden_{k}", ("rows", c.decoder_layers, width)) for k, width in enumerate(widths))
+    state = tuple(
+        Value(f"hidden_{k}", ("rows", c.decoder_layers, width)) for k, width in enumerate(widths)
+    )
     memory = (
         Value("memory_mask", ("rows", source), torch.bool),
         Value("memory_values", ("rows", source, c.memory_width)),

@@ -20,10 +20,14 @@ from seqloom.models.vit import ViT
 from seqloom.protocols import Shared
 
 
-def _keys_values(layers: int, heads: int, head_width: int, *, prefix: str, length: str) -> list[Value]:
+def _keys_values(
+    layers: int, heads: int, head_width: int, *, prefix: str, length: str
+) -> list[Value]:
     """The keys and values of each layer."""
     shape = ("rows", heads, length, head_width)
-    return [Value(f"{prefix}{part}_{n}", shape) for n in range(layers) for part in ("keys", "values")]
+    return [
+        Value(f"{prefix}{part}_{n}", shape) for n in range(layers) for part in ("keys", "values")
+    ]
 
 
 def _cache(layers: int, heads: int, head_width: int) -> tuple[Value, ...]:
@@ -46,7 +50,11 @@ def _read_cache(
 def _cache_parts(cache: KeyValueCache | None) -> tuple[Tensor, ...]:
     assert cache is not None
     assert cache.ragged is not None
-    return cache.ragged.visible, cache.ragged.position, *(part for layer in cache.layers for part in layer)
+    return (
+        cache.ragged.visible,
+        cache.ragged.position,
+        *(part for layer in cache.layers for part in layer),
+    )
 
 
 def _pairs(parts: Sequence[Tensor]) -> tuple[KeysValues, ...]:
@@ -113,7 +121,9 @@ class CrossAttentionStep(nn.Module):
         past, mask, memory = others[: self.parts], others[self.parts], others[self.parts + 1 :]
         rows = torch.arange(tokens.shape[0], device=tokens.device)
         cache = _read_cache(tokens, self.model.config.pad_id, visible, position, past)
-        before = DecoderState(cache, rows, Shared(KeyValueMemory(_pairs(memory), mask, rows)), Shared(None))
+        before = DecoderState(
+            cache, rows, Shared(KeyValueMemory(_pairs(memory), mask, rows)), Shared(None)
+        )
         with general():
             hidden, after = self.model.read(tokens, before)
             return self.model.output.logits(hidden[:, -1]), *_cache_parts(after.past)
@@ -147,7 +157,9 @@ def _encoder_decoder_graphs(model: Transformer | T5, heads: int, head_width: int
     )
     encoder = Graph("encoder", SourceEncoder(model), (SOURCE,), memory)
     cache = _cache(layers, heads, head_width)
-    return ModelGraphs(encoder, step_graph(CrossAttentionStep(model, layers), vocabulary, cache, memory))
+    return ModelGraphs(
+        encoder, step_graph(CrossAttentionStep(model, layers), vocabulary, cache, memory)
+    )
 
 
 @final
@@ -159,7 +171,9 @@ class TokenEncoder(nn.Module):
         self.model = model
         _compute_padding(model.stack)
 
-    def forward(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(
+        self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         with general():
             return tuple(encoder_outputs(self.model, inputs, mask, segments).values())
 
@@ -207,5 +221,7 @@ class ImageEncoder(nn.Module):
 def vit_graphs(model: ViT) -> ModelGraphs:
     c = model.config
     images = Value("images", ("rows", c.channels, c.image_size, c.image_size))
-    output = Value("logits", ("rows", len(c.labels))) if c.labels else Value("hidden", ("rows", c.width))
+    output = (
+        Value("logits", ("rows", len(c.labels))) if c.labels else Value("hidden", ("rows", c.width))
+    )
     return ModelGraphs(Graph("model", ImageEncoder(model), (images,), (output,)), None)

@@ -67,10 +67,14 @@ class AdaptiveOutput(nn.Module):
         self.cutoffs = (*cutoffs, vocabulary)
         self.head = nn.Linear(width, cutoffs[0] + len(cutoffs), bias=False)
         self.tails = nn.ModuleList()
-        for number, (low, high) in enumerate(zip(self.cutoffs[:-1], self.cutoffs[1:], strict=True), start=1):
+        for number, (low, high) in enumerate(
+            zip(self.cutoffs[:-1], self.cutoffs[1:], strict=True), start=1
+        ):
             narrow = max(1, width // DIVISOR**number)
             self.tails.append(
-                nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, high - low, bias=False))
+                nn.Sequential(
+                    nn.Linear(width, narrow, bias=False), nn.Linear(narrow, high - low, bias=False)
+                )
             )
         for matrix in self.parameters():
             nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
@@ -109,7 +113,9 @@ class AdaptiveOutput(nn.Module):
         total = linear_cross_entropy(hidden, self.head.weight, None, in_head)
         # also over clusters without a target, so that every weight has a gradient in every worker
         for tail, places, within in clusters:
-            total = total + linear_cross_entropy(tail[0](hidden[places]), _weight(tail), None, within)
+            total = total + linear_cross_entropy(
+                tail[0](hidden[places]), _weight(tail), None, within
+            )
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()
@@ -120,14 +126,18 @@ class AdaptiveOutput(nn.Module):
         in_head, clusters = self._split(flat)
         log_probs = linear_log_probs(hidden, self.head.weight, None, in_head)
         for tail, places, within in clusters:
-            log_probs[places] += linear_log_probs(tail[0](hidden[places]), _weight(tail), None, within)
+            log_probs[places] += linear_log_probs(
+                tail[0](hidden[places]), _weight(tail), None, within
+            )
         return at_positions(log_probs, positions, targets)
 
     def _split(self, targets: Tensor) -> tuple[Tensor, Iterator[_ClusterTargets]]:
         """targets `(n,)` -> the target of the head at each position `(n,)`, a word or a cluster; and the
         targets within each cluster."""
         ranks = self.rank[targets]
-        cluster = torch.bucketize(ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True)  # 0: the head
+        cluster = torch.bucketize(
+            ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True
+        )  # 0: the head
         in_head = torch.where(cluster == 0, ranks, self.cutoffs[0] + cluster - 1)
 
         def clusters() -> Iterator[_ClusterTargets]:

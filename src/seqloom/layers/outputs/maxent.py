@@ -39,7 +39,9 @@ def histories(tokens: Tensor, past: Tensor) -> Tensor:
     at each step the last n - 1 tokens, oldest first, `(rows, steps, n - 1)`."""
     # not `unfold`, which refuses rows without a step
     whole, steps = torch.cat([past, tokens], dim=1), tokens.shape[1]
-    return torch.stack([whole[:, first : first + steps] for first in range(past.shape[1] + 1)], dim=2)
+    return torch.stack(
+        [whole[:, first : first + steps] for first in range(past.shape[1] + 1)], dim=2
+    )
 
 
 def next_past(tokens: Tensor, mask: Tensor, past: Tensor) -> Tensor:
@@ -76,7 +78,9 @@ class MaxEntOutput(nn.Module):
         value, starts = torch.zeros_like(history[:, 0]), []
         for token in reversed(history.unbind(dim=1)):
             value = (value + token + 1) * MULTIPLIER % PRIME
-            starts.append(torch.where(token == NO_TOKEN, -1, value % (len(self.table) - self.vocabulary + 1)))
+            starts.append(
+                torch.where(token == NO_TOKEN, -1, value % (len(self.table) - self.vocabulary + 1))
+            )
         return torch.stack(starts, dim=1)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
@@ -87,7 +91,10 @@ class MaxEntOutput(nn.Module):
         hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        d_hidden, d_learned = torch.zeros_like(hidden), [torch.zeros_like(parameter) for parameter in learned]
+        d_hidden, d_learned = (
+            torch.zeros_like(hidden),
+            [torch.zeros_like(parameter) for parameter in learned],
+        )
         for start in range(0, len(flat), CHUNK):
             rows = slice(start, start + CHUNK)
             part = hidden[rows].detach().requires_grad_(trains)
@@ -109,7 +116,9 @@ class MaxEntOutput(nn.Module):
         """hidden `(..., width + order - 1)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at
         IGNORE; no gradient."""
         hidden, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        log_probs = hidden.new_zeros(flat.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
+        log_probs = hidden.new_zeros(
+            flat.shape, dtype=torch.promote_types(hidden.dtype, torch.float32)
+        )
         for rows in torch.split((flat != IGNORE).nonzero()[:, 0], CHUNK):
             logits = self.logits(hidden[rows]).to(log_probs.dtype)
             log_probs[rows] = logits.gather(1, flat[rows, None])[:, 0] - logits.logsumexp(dim=1)
@@ -142,7 +151,9 @@ class _Blocks(torch.autograd.Function):
             present = (of_order >= 0).nonzero()[:, 0]
             d_blocks = d_sums[present]
             if d_sums.device.type == "cpu":  # eight times faster than the index of every weight
-                for start, d_block in zip(of_order[present].tolist(), d_blocks.unbind(), strict=True):
+                for start, d_block in zip(
+                    of_order[present].tolist(), d_blocks.unbind(), strict=True
+                ):
                     d_table[start : start + vocabulary] += d_block
             else:
                 index = of_order[present, None] + torch.arange(vocabulary, device=starts.device)

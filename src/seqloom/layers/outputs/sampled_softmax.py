@@ -65,10 +65,14 @@ class SampledOutput(nn.Module):
         """`samples`: S; `alpha`: the power of the counts, None for the kind's own."""
         super().__init__()
         if samples < 1:
-            raise UsageError(f"a sampled output must draw at least 1 word, but samples is {samples}")
+            raise UsageError(
+                f"a sampled output must draw at least 1 word, but samples is {samples}"
+            )
         self.kind, self.samples, self.alpha = kind, samples, ALPHA[kind] if alpha is None else alpha
         self.full = FullOutput(width, vocabulary, tied, bias=bias)
-        self.register_buffer("cumulative", torch.arange(1, vocabulary + 1, dtype=torch.float64) / vocabulary)
+        self.register_buffer(
+            "cumulative", torch.arange(1, vocabulary + 1, dtype=torch.float64) / vocabulary
+        )
 
     def set_counts(self, counts: Tensor) -> None:
         """counts `(vocabulary,)` of each id in the training text; one that never occurs counts once, so that
@@ -105,7 +109,9 @@ class SampledOutput(nn.Module):
     def draw(self) -> Draws:
         """S draws from Q, with replacement, by the inverse of its cumulative distribution."""
         u = torch.rand(self.samples, dtype=self.cumulative.dtype, device=self.cumulative.device)
-        drawn = torch.searchsorted(self.cumulative, u, right=True).clamp_(max=len(self.cumulative) - 1)
+        drawn = torch.searchsorted(self.cumulative, u, right=True).clamp_(
+            max=len(self.cumulative) - 1
+        )
         return Draws(*torch.unique(drawn, return_counts=True))
 
     def sampled_loss(self, hidden: Tensor, targets: Tensor, draws: Draws) -> Tensor:
@@ -133,7 +139,9 @@ class SampledOutput(nn.Module):
         below = torch.where(ids > 0, self.cumulative[ids - 1], 0.0)
         q = self.cumulative[ids] - below
         return (
-            torch.log(-torch.expm1(self.samples * torch.log1p(-q))) if self.kind == "importance" else q.log()
+            torch.log(-torch.expm1(self.samples * torch.log1p(-q)))
+            if self.kind == "importance"
+            else q.log()
         )
 
 

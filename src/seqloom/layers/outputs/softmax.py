@@ -26,7 +26,9 @@ class FullOutput(nn.Module):
     """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W
     (Press and Wolf 2017)."""
 
-    def __init__(self, width: int, vocabulary: int, tied: Tensor | None = None, *, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, vocabulary: int, tied: Tensor | None = None, *, bias: bool = True
+    ) -> None:
         super().__init__()
         self.weight: Tensor = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
@@ -109,7 +111,9 @@ def linear_cross_entropy(
     return chunked_loss(score, hidden, weight, bias)
 
 
-def linear_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+def linear_log_probs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+) -> Tensor:
     """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it
     without gradients."""
     low = _product_dtype(hidden)
@@ -137,7 +141,9 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
-def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def _chunks(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at
     least one chunk.
 

@@ -40,10 +40,16 @@ class StepBatchNorm(nn.Module):
         if self.training and len(values) > 1:
             variance, mean = torch.var_mean(values, dim=0, correction=0)
             with torch.no_grad():
-                for running, value in ((self.running_mean, mean), (self.running_variance, variance)):
+                for running, value in (
+                    (self.running_mean, mean),
+                    (self.running_variance, variance),
+                ):
                     running[step, features] += MOMENTUM * (value - running[step, features])
                 self.seen.clamp_(min=step + 1)
         else:
             known = min(step, max(int(self.seen) - 1, 0))
-            mean, variance = self.running_mean[known, features], self.running_variance[known, features]
+            mean, variance = (
+                self.running_mean[known, features],
+                self.running_variance[known, features],
+            )
         return (values - mean) * torch.rsqrt(variance + EPSILON) * self.gain[features]

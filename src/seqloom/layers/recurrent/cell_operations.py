@@ -119,7 +119,9 @@ def gate_blocks(cell: Cell, weights: LayerWeights) -> list[GateBlock]:
         size, is_raw = len(group) * width, group == (cell.raw_input_gate,)
         in_weight = None if is_raw and has_x_itself else slice(row, row + size)
         in_gain = None if is_raw or weights.gain_x is None else slice(gain, gain + size)
-        blocks.append(GateBlock(slice(bias, bias + size), in_weight, in_gain, is_raw and cell.tanh_on_input))
+        blocks.append(
+            GateBlock(slice(bias, bias + size), in_weight, in_gain, is_raw and cell.tanh_on_input)
+        )
         bias += size
         row += size if in_weight is not None else 0
         gain += size if in_gain is not None else 0
@@ -138,7 +140,9 @@ class InputProduct:
     def __init__(self, cell: Cell, weights: LayerWeights) -> None:
         self.weights, self.blocks = weights, gate_blocks(cell, weights)
 
-    def __call__(self, x: LayerInputs, *, normalise: bool = True) -> tuple[list[Tensor], list[Tensor]]:
+    def __call__(
+        self, x: LayerInputs, *, normalise: bool = True
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """The parts, and what `backward` needs. Without `normalise`, a normalised layer gets both as empty
         memory for the loop over time to fill; only the product itself is there."""
         parts, saved, bias = list[Tensor](), list[Tensor](), self.weights.input_bias()
@@ -159,7 +163,10 @@ class InputProduct:
                 gain = self.weights.gain_x[block.gain]
                 normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], gain, b, EPSILON)
             else:
-                normal, moments = fresh(raw, *raw.shape), [raw.new_empty(len(raw), 1) for _ in range(2)]
+                normal, moments = (
+                    fresh(raw, *raw.shape),
+                    [raw.new_empty(len(raw), 1) for _ in range(2)],
+                )
             saved += [raw, *moments]
             parts.append(normal)
         return parts, saved
@@ -217,11 +224,15 @@ class StateOperations:
             DrivenProduct(w, norm, scale, rows, steps) for w, norm in zip(w_h, norms, strict=True)
         ]
         self.norm_h = [product.norm for product in self.products if product.norm is not None]
-        self.project = None if weights.w_p is None else DrivenProduct(weights.w_p, None, None, rows, steps)
+        self.project = (
+            None if weights.w_p is None else DrivenProduct(weights.w_p, None, None, rows, steps)
+        )
         self.norm_c: StepNorm | None = None
         if weights.gain_c is not None:
             self.norm_c = StepNorm(weights.gain_c, weights.bias_c)
-        self.ops = CellOps(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
+        self.ops = CellOps(
+            tuple(self.products), weights.candidate_bias(), self.project, self.norm_c
+        )
         self.backward_widths = [times * width for times in cell.backward_widths]
         """Of what a cell's backward steps write."""
         if weights.w_p is not None:
@@ -260,7 +271,9 @@ class StateOperations:
         """c `(real steps, width)`: what the last normalisation was given."""
         raw, moments = [*buffers.raw_h, c], iter(buffers.moments)
         for norm, values in zip(self.norms, raw, strict=False):
-            norm.begin_backward(NormStatistics(values, next(moments), next(moments)), self.batch_sizes)
+            norm.begin_backward(
+                NormStatistics(values, next(moments), next(moments)), self.batch_sizes
+            )
         for product in self.products:
             product.begin_backward(self.batch_sizes)
 
@@ -286,7 +299,9 @@ class StateOperations:
 
     # After either
 
-    def finish_backward(self, operands: tuple[tuple[Tensor, Tensor], ...], *, compiled: bool) -> None:
+    def finish_backward(
+        self, operands: tuple[tuple[Tensor, Tensor], ...], *, compiled: bool
+    ) -> None:
         """The gradient of each weight in one product over all steps: the compiled one, or torch's."""
         if self.norm_gradients is not None:
             self.norm_h[0].d_gain = self.norm_gradients.gain_h
@@ -331,7 +346,9 @@ class DrivenProduct:
     d_raw: Tensor
     """`(real steps, out)`: the gradient of the product before it is normalised."""
 
-    def __init__(self, w: Tensor, norm: StepNorm | None, scale: Tensor | None, rows: int, steps: int) -> None:
+    def __init__(
+        self, w: Tensor, norm: StepNorm | None, scale: Tensor | None, rows: int, steps: int
+    ) -> None:
         self.w, self.norm, self.scale, self.rows, self.steps = w, norm, scale, rows, steps
         self.raw: Tensor | None = None
         """`(rows, out)`: where a forward step writes what it normalises."""
@@ -403,7 +420,9 @@ class StepNorm:
         """Of each backward step, the gradient of what is normalised."""
 
     def __call__(self, values: Tensor) -> Tensor:
-        normal, *moments = torch.native_layer_norm(values, values.shape[1:], self.gain, self.bias, EPSILON)
+        normal, *moments = torch.native_layer_norm(
+            values, values.shape[1:], self.gain, self.bias, EPSILON
+        )
         self.moments.append(tuple(moments))
         return normal
 

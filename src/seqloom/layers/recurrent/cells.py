@@ -108,7 +108,9 @@ class Cell(ABC):
     number."""
 
     @abstractmethod
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         """The input's parts and the old state -> the new state, and what is saved."""
 
     @abstractmethod
@@ -153,11 +155,16 @@ def gate_values(cell: Cell, saved: GateTensors, new: CellState) -> dict[str, Ten
     """The values of the gates in a step, each `(rows, width)`."""
     width = new[-1].shape[-1]
     values = torch.cat(saved, dim=-1) if saved else new[0]
-    return dict(zip(gate_names(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False))
+    return dict(
+        zip(gate_names(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False)
+    )
 
 
 _TANH, _TANH_INTO = torch.ops.aten.tanh_backward.default, torch.ops.aten.tanh_backward.grad_input
-_SIGMOID, _SIGMOID_INTO = torch.ops.aten.sigmoid_backward.default, torch.ops.aten.sigmoid_backward.grad_input
+_SIGMOID, _SIGMOID_INTO = (
+    torch.ops.aten.sigmoid_backward.default,
+    torch.ops.aten.sigmoid_backward.grad_input,
+)
 _RELU_INTO = torch.ops.aten.threshold_backward.grad_input
 
 
@@ -193,7 +200,11 @@ NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
     "relu": _relu,
     "sigmoid": torch.sigmoid,
 }
-NONLINEARITIES_BACKWARD = {"tanh": tanh_backward, "relu": relu_backward, "sigmoid": sigmoid_backward}
+NONLINEARITIES_BACKWARD = {
+    "tanh": tanh_backward,
+    "relu": relu_backward,
+    "sigmoid": sigmoid_backward,
+}
 
 
 @final
@@ -205,11 +216,15 @@ class Elman(Cell):
     backward_widths = (1,)
     product_inputs = (None,)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         return (NONLINEARITIES[self.g](ops.products[0](state[0], x[0]), out=out.state[0]),), ()
 
     def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
-        return (ops.products[0].backward(NONLINEARITIES_BACKWARD[self.g](d[0], step.new[0], out[0])),)
+        return (
+            ops.products[0].backward(NONLINEARITIES_BACKWARD[self.g](d[0], step.new[0], out[0])),
+        )
 
 
 @final
@@ -222,12 +237,20 @@ class LSTM(Cell):
     backward_widths = (4,)
     product_inputs = (None,)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         h, c = state
-        sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]  # i and f lie side by side: one sigmoid for both
+        sizes = [
+            2 * c.shape[1],
+            c.shape[1],
+            c.shape[1],
+        ]  # i and f lie side by side: one sigmoid for both
         i_f, g, o = ops.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
         gates = out.saved[0]
-        out_i_f, out_g, out_o = (None, None, None) if gates is None else gates.split_with_sizes(sizes, dim=1)
+        out_i_f, out_g, out_o = (
+            (None, None, None) if gates is None else gates.split_with_sizes(sizes, dim=1)
+        )
         i_f = torch.sigmoid(i_f, out=out_i_f)
         g = torch.tanh(g, out=out_g)
         o = torch.sigmoid(o, out=out_o)
@@ -277,7 +300,9 @@ class GRU(Cell):
     backward_widths = (2, 1)
     product_inputs = (None, 2)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (by_h, by_reset) = state, ops.products
         r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
@@ -304,7 +329,9 @@ class GRUTorch(Cell):
     product_inputs = (None, None)
     product_gradients = (0, 2)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (by_h, to_candidate) = state, ops.products
         r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
@@ -315,7 +342,9 @@ class GRUTorch(Cell):
     def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
         by_h, to_candidate = ops.products
         r, d_z, d_candidate, d_old = _interpolation_backward(d[0], step.old[0], step.saved, out)
-        d_r_z = torch.cat([sigmoid_backward(d_candidate * step.saved[2], r), d_z], dim=1, out=out[0])
+        d_r_z = torch.cat(
+            [sigmoid_backward(d_candidate * step.saved[2], r), d_z], dim=1, out=out[0]
+        )
         d_old = to_candidate.backward(torch.mul(d_candidate, r, out=out[2]), d_old)
         return (by_h.backward(d_r_z, d_old),)
 
@@ -356,7 +385,9 @@ class MUT1(Cell):
     product_inputs = (None, 3)
     product_gradients = (1, 2)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (by_h, by_reset) = state, ops.products
         return _mut_forward(x[0], by_h(h, x[1]), x[2], h, by_reset, out)
 
@@ -376,7 +407,9 @@ class MUT2(Cell):
     backward_widths = (1, 1, 1)
     product_inputs = (None, None, 3)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (to_z, to_r, by_reset) = state, ops.products
         return _mut_forward(to_z(h, x[0]), to_r(h, x[1]), x[2], h, by_reset, out)
 
@@ -395,7 +428,9 @@ class MUT3(Cell):
     backward_widths = (1, 1, 1)
     product_inputs = (4, None, 3)
 
-    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> StepResult:
         (h,), (by_tanh, by_h, by_reset) = state, ops.products
         tanh_h = torch.tanh(h, out=out.saved[4])
         new, saved = _mut_forward(by_tanh(tanh_h, x[0]), by_h(h, x[1]), x[2], h, by_reset, out)

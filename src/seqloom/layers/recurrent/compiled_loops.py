@@ -127,7 +127,11 @@ class CompiledLoop:
         has_projection = self.arguments.w_p is not None
         self._set_array("d_gates", d_gates[: 1 if has_projection else 3])
         self._set(
-            {"d_y": d_y.matrix, "d_raw_h": d_raw_h, "d_projected": d_gates[1] if has_projection else None}
+            {
+                "d_y": d_y.matrix,
+                "d_raw_h": d_raw_h,
+                "d_projected": d_gates[1] if has_projection else None,
+            }
         )
         self._set(dict(zip(("d_h", "d_c"), d_states, strict=False)))
         if d_y.row_index is not None:

@@ -72,12 +72,18 @@ def gemm(
             f"a bias must have {columns} numbers and nothing else to be added to, but has the shape"
             f" {tuple(bias.shape)}"
         )
-    a, b, bias = _with_a_unit_stride(a), _with_a_unit_stride(b), None if bias is None else bias.contiguous()
+    a, b, bias = (
+        _with_a_unit_stride(a),
+        _with_a_unit_stride(b),
+        None if bias is None else bias.contiguous(),
+    )
     compiled = library()
     tensors = [a, b, out] if bias is None else [a, b, out, bias]
     supported = out.dtype in KINDS and all(in_memory(tensor, out.dtype) for tensor in tensors)
     if compiled is None or not supported:
-        raise ValueError("all must be numbers of one type in memory, and the compiled product there")
+        raise ValueError(
+            "all must be numbers of one type in memory, and the compiled product there"
+        )
     if out.stride(1) != 1:
         raise ValueError(f"the result must lie row by row, but has the strides {out.stride()}")
     arguments = ProductArguments(

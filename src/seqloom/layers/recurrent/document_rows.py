@@ -63,8 +63,13 @@ def cut_rows(tokens: Tensor, pad_id: int, bos_id: int | None) -> Segments:
     # a token goes to its segment's row of the new matrix, at its distance from the segment's first token
     lengths = segment.bincount(minlength=int(last[-1]) + 1)
     longest = int(lengths.max())
-    position = torch.arange(len(row_index), device=tokens.device) - (lengths.cumsum(dim=0) - lengths)[segment]
+    position = (
+        torch.arange(len(row_index), device=tokens.device)
+        - (lengths.cumsum(dim=0) - lengths)[segment]
+    )
     segment_index = segment * longest + position
     flat = tokens.new_full((len(lengths) * longest,), pad_id)
     flat.index_copy_(0, segment_index, tokens.flatten()[row_index])
-    return Segments(flat.view(len(lengths), longest), starts_document, first, last, row_index, segment_index)
+    return Segments(
+        flat.view(len(lengths), longest), starts_document, first, last, row_index, segment_index
+    )

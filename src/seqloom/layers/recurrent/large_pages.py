@@ -45,5 +45,8 @@ def _advise() -> Callable[[int, int, int], int] | None:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     madvise = ctypes.CDLL(None).madvise
-    madvise.argtypes, madvise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    madvise.argtypes, madvise.restype = (
+        (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
+        ctypes.c_int,
+    )
     return madvise

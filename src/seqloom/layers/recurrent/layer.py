@@ -140,7 +140,9 @@ class RecurrentLayer(nn.Module):
     def weights(self) -> LayerWeights:
         learned = self._learned
         optional = map(learned.get, ("bias_h", "weight_p", "gain_x", "gain_h", "gain_c", "bias_c"))
-        return LayerWeights(learned["weight_x"], learned["bias"], self.effective_weight_h, *optional)
+        return LayerWeights(
+            learned["weight_x"], learned["bias"], self.effective_weight_h, *optional
+        )
 
     def start(self, rows: int) -> CellState:
         """The state before the first step: zeros."""
@@ -183,7 +185,11 @@ class RecurrentLayer(nn.Module):
         return torch.cat(parts, dim=-1) + bias
 
     def step(
-        self, gates: Tensor, state: CellState, scale: Tensor | None = None, step_number: int | None = None
+        self,
+        gates: Tensor,
+        state: CellState,
+        scale: Tensor | None = None,
+        step_number: int | None = None,
     ) -> CellState:
         """One step, from `input_gates` `(rows, gates * width)`.
 
@@ -195,10 +201,14 @@ class RecurrentLayer(nn.Module):
             self.watch.append(WatchedStep(gates, state, new))
         return new
 
-    def step_from_input(self, x: Tensor, state: CellState, scale: Tensor | None = None) -> CellState:
+    def step_from_input(
+        self, x: Tensor, state: CellState, scale: Tensor | None = None
+    ) -> CellState:
         """One step from the input itself `(rows, input)`."""
         # under autocast torch's step would give the state another type
-        plain = scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type)
+        plain = (
+            scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type)
+        )
         if not (self.uses_torch_step and plain):
             return self.step(self.input_gates(self.input_product(x)), state, scale)
         learned = self._learned
@@ -216,7 +226,9 @@ class RecurrentLayer(nn.Module):
         self, gates: Tensor, state: CellState, scale: Tensor | None, step_number: int | None
     ) -> tuple[CellState, GateTensors]:
         cell, x = self.cell, gates.split_with_sizes(self._group_widths(), dim=-1)
-        state = tuple(part.to(gates.dtype) for part in state)  # it may have been made under autocast
+        state = tuple(
+            part.to(gates.dtype) for part in state
+        )  # it may have been made under autocast
         new_tensors = StepBuffers((None,) * cell.state_count, (None,) * len(cell.saved_widths))
         return cell.forward(x, state, self._ops(scale, step_number), new_tensors)
 
@@ -244,7 +256,9 @@ class RecurrentLayer(nn.Module):
 
         def norm_c(c: Tensor) -> Tensor:
             assert self.bias_c is not None
-            return self._normalise(c, self.gain_c, self.norm_c, slice(None), step_number) + self.bias_c
+            return (
+                self._normalise(c, self.gain_c, self.norm_c, slice(None), step_number) + self.bias_c
+            )
 
         return CellOps(
             cast(tuple[StateProduct, ...], tuple(products)),  # autograd needs no `backward`
@@ -326,7 +340,9 @@ class RecurrentLayer(nn.Module):
             state = self.step(self.input_gates(product, number), state, scale_now, number)
             outputs.append(state[0])
         ended.append(state)
-        after = tuple(unsort_rows(torch.cat(parts), order) for parts in zip(*reversed(ended), strict=True))
+        after = tuple(
+            unsort_rows(torch.cat(parts), order) for parts in zip(*reversed(ended), strict=True)
+        )
         return unpack(torch.cat(outputs), order, inputs.shape), after
 
 

@@ -73,7 +73,9 @@ class LayerInputs:
         matrix, index = self._rows
         # The product writes its rows in ascending order, so that neighbours in memory are written together,
         # and picks the row of d that belongs to each.
-        targets, sources = (None, None) if index is None else sorted_with_positions(index, len(matrix))
+        targets, sources = (
+            (None, None) if index is None else sorted_with_positions(index, len(matrix))
+        )
         out = fresh(matrix, *matrix.shape) if targets is None else torch.zeros_like(matrix)
         add = False
         # a term without a weight is copied, so it must come first; the others are added to it

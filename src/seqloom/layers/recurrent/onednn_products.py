@@ -82,7 +82,9 @@ class RepeatedProduct:
         """`plus`: added to it, `(rows, out)` or `(out,)`."""
         if self.packed is not None and u.shape[0] % 8 == 0:
             return _onednn(u, self.packed, plus)
-        return torch.mm(u, self.transposed) if plus is None else torch.addmm(plus, u, self.transposed)
+        return (
+            torch.mm(u, self.transposed) if plus is None else torch.addmm(plus, u, self.transposed)
+        )
 
     def into(self, u: Tensor, out: Tensor) -> Tensor:
         """The product, written into `out` `(rows, out)`."""

@@ -84,7 +84,9 @@ def packed_order(mask: Tensor, backward: bool) -> PackedOrder:
     sorted_indices, lengths, index, is_real = real_steps(mask, backward)
     index, is_real = index.T, is_real.T  # time first
     packed = index[is_real]
-    position = torch.zeros_like(index)  # of each real step in the packed order, (steps, sorted rows)
+    position = torch.zeros_like(
+        index
+    )  # of each real step in the packed order, (steps, sorted rows)
     position[is_real] = torch.arange(len(packed), device=mask.device)
     last = position.gather(0, (lengths - 1).clamp(min=0)[None])[0]
     batch_sizes = [size for size in is_real.sum(dim=1).tolist() if size]
@@ -93,7 +95,9 @@ def packed_order(mask: Tensor, backward: bool) -> PackedOrder:
     first = batch_sizes[0] if batch_sizes else 0
     initial = torch.arange(first, device=mask.device)
     previous = torch.cat([initial, first + position[:-1][is_real[1:]]])
-    return PackedOrder(packed, False, batch_sizes, sorted_indices, sorted_indices.argsort(), last, previous)
+    return PackedOrder(
+        packed, False, batch_sizes, sorted_indices, sorted_indices.argsort(), last, previous
+    )
 
 
 def pack(sequences: Tensor, order: PackedOrder) -> Tensor:
@@ -169,7 +173,9 @@ def sort_rows(state: Tensor, order: PackedOrder) -> Tensor:
 
 def unsort_rows(state: Tensor, order: PackedOrder) -> Tensor:
     """The inverse of `sort_rows`."""
-    return state if order.unsorted_indices is None else state.index_select(0, order.unsorted_indices)
+    return (
+        state if order.unsorted_indices is None else state.index_select(0, order.unsorted_indices)
+    )
 
 
 def final_states(initial: Tensor, states: Tensor, order: PackedOrder) -> Tensor:

@@ -103,7 +103,9 @@ class RecurrentStack(nn.Module):
         c = self.config
         cell, input_widths = cell_named(c.cell), [c.input_width] + [c.output_width] * (c.layers - 1)
         return nn.ModuleList(
-            RecurrentLayer(cell, width, c.width, projection=c.projection, normalisation=c.normalisation)
+            RecurrentLayer(
+                cell, width, c.width, projection=c.projection, normalisation=c.normalisation
+            )
             for width in input_widths
         )
 
@@ -178,7 +180,11 @@ class RecurrentStack(nn.Module):
         """The outputs of layer k, from its input and its states."""
         if k == 0 or self.config.connection == "none":
             return above
-        return below + above if self.config.connection == "residual" else self.highways[k - 1](below, above)
+        return (
+            below + above
+            if self.config.connection == "residual"
+            else self.highways[k - 1](below, above)
+        )
 
     def state_scale(self, rows: int) -> Tensor | None:
         """What multiplies a layer's h on its way into the next step: `(rows, width of h)`."""
@@ -220,7 +226,9 @@ class LayerRun:
     ) -> tuple[Tensor, CellState]:
         if self.plans:
             return run_ragged(layer.cell, layer.weights, inputs, self.plans[backward], state)
-        outputs, last = run_full(layer.cell, layer.weights, inputs.flip(1) if backward else inputs, state)
+        outputs, last = run_full(
+            layer.cell, layer.weights, inputs.flip(1) if backward else inputs, state
+        )
         return outputs.flip(1) if backward else outputs, last
 
 

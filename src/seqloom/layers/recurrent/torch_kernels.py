@@ -52,7 +52,9 @@ def has_kernel(cell: Cell, weights: LayerWeights) -> bool:
     return cell == LSTM() and weights.w_p is None and onednn_supports(w)
 
 
-def run_full(cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+def run_full(
+    cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState
+) -> tuple[Tensor, CellState]:
     """inputs `(rows, steps, input)`, every step real -> outputs `(rows, steps, width of h)` and the last
     state."""
     return _call(cell, weights, inputs, state, batch_first=True)
@@ -131,7 +133,9 @@ def kernel_plan(mask: Tensor, backward: bool) -> KernelPlan:
         calls.append(KernelCall(stop - start, alive, here, (~real_here)[:, None], real))
         real_index.append(here[real])
     last = index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-    return KernelPlan(rows, rows.argsort(), calls, torch.cat(real_index), last, (lengths == 0)[:, None])
+    return KernelPlan(
+        rows, rows.argsort(), calls, torch.cat(real_index), last, (lengths == 0)[:, None]
+    )
 
 
 def run_ragged(
@@ -143,7 +147,10 @@ def run_ragged(
         return inputs.new_zeros(rows, steps, state[0].shape[1]), state
     has_c = cell.state_count == 2
     learned = _with_padding_input(cell, weights) if has_c else weights
-    flat, initial = inputs.flatten(0, 1), tuple(part.index_select(0, plan.sorted_indices) for part in state)
+    flat, initial = (
+        inputs.flatten(0, 1),
+        tuple(part.index_select(0, plan.sorted_indices) for part in state),
+    )
     now, outputs = initial, list[Tensor]()
     ended = [initial[-1][plan.calls[0].rows :]]  # c of the rows that have ended, the shortest first
     remaining = [*(call.rows for call in plan.calls[1:]), 0]
@@ -157,7 +164,9 @@ def run_ragged(
     all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1])
     all_outputs = all_outputs.index_copy(0, plan.flat_index, torch.cat(outputs))
     # the output gate changes h at padding even so: h is that of the last real step
-    last: CellState = (torch.where(plan.is_empty, initial[0], all_outputs.index_select(0, plan.last)),)
+    last: CellState = (
+        torch.where(plan.is_empty, initial[0], all_outputs.index_select(0, plan.last)),
+    )
     if has_c:
         last = *last, torch.cat(ended[::-1])
     after = tuple(part.index_select(0, plan.unsorted_indices) for part in last)
@@ -174,7 +183,9 @@ def one_step(
 ) -> CellState:
     """x `(rows, input)` -> the new state, by torch's own step."""
     if len(state) == 2:
-        return torch.lstm_cell(x, state, w_x, w_h, b, None)  # without a look-up: it is what decoders use
+        return torch.lstm_cell(
+            x, state, w_x, w_h, b, None
+        )  # without a look-up: it is what decoders use
     step = _KERNELS[cell].step
     assert step is not None
     return (step(x, state[0], w_x, w_h, b, b_h),)

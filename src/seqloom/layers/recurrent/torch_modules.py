@@ -105,7 +105,9 @@ def _same_weights(layers: RecurrentStack, module: nn.RNNBase) -> Iterator[tuple[
             yield weight, module.get_parameter(name + suffix)
 
 
-def _hidden_biases(layers: RecurrentStack, module: nn.RNNBase) -> Iterator[tuple[RecurrentLayer, Tensor]]:
+def _hidden_biases(
+    layers: RecurrentStack, module: nn.RNNBase
+) -> Iterator[tuple[RecurrentLayer, Tensor]]:
     """Torch's second bias, which few of our layers have."""
     for layer, suffix in _suffixes(layers):
         yield layer, module.get_parameter("bias_hh" + suffix)

@@ -15,7 +15,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cell_operations import InputProduct, LayerWeights, LoopBuffers, StateOperations
+from seqloom.layers.recurrent.cell_operations import (
+    InputProduct,
+    LayerWeights,
+    LoopBuffers,
+    StateOperations,
+)
 from seqloom.layers.recurrent.cells import Cell, CellState, GateTensors, SavedStep, StepBuffers
 from seqloom.layers.recurrent.compiled_loops import CompiledLoop, has_compiled_loop
 from seqloom.layers.recurrent.compiled_products import beats_torch
@@ -60,7 +65,8 @@ class Unroll(torch.autograd.Function):
         ctx.cell, ctx.order = cell, order
         if not order.batch_sizes:
             ctx.zeros = [
-                None if tensor is None else torch.zeros_like(tensor) for tensor in (inputs, *weights)
+                None if tensor is None else torch.zeros_like(tensor)
+                for tensor in (inputs, *weights)
             ]
             outputs = inputs.new_zeros(*inputs.shape[:2], initial[0].shape[1])
             return outputs, *(state.clone() for state in initial)
@@ -82,7 +88,10 @@ class Unroll(torch.autograd.Function):
 
         # the loop over time fills the buffers
         operations = StateOperations(cell, weights, scale, order.batch_sizes)
-        saved, raw_h = saved_buffers(cell, gates, weights.width(cell)), operations.empty_raw(gates[0])
+        saved, raw_h = (
+            saved_buffers(cell, gates, weights.width(cell)),
+            operations.empty_raw(gates[0]),
+        )
         moments = operations.empty_moments(steps) if ctx.compiled else []
         buffers = LoopBuffers(gates, saved, states, input_saved, raw_h, moments)
         if ctx.compiled:
@@ -95,8 +104,13 @@ class Unroll(torch.autograd.Function):
             # the gates are left out: the backward pass needs what the cell saved of them, and only that
             kept = buffers._replace(gates=[])
             ctx.counts = [len(part) for part in kept]
-            ctx.save_for_backward(inputs, scale, *weights, *(tensor for part in kept for tensor in part))
-        last = (final_states(state, buffer, order) for state, buffer in zip(initial, states, strict=True))
+            ctx.save_for_backward(
+                inputs, scale, *weights, *(tensor for part in kept for tensor in part)
+            )
+        last = (
+            final_states(state, buffer, order)
+            for state, buffer in zip(initial, states, strict=True)
+        )
         return unpack(states[0][rows:], order, inputs.shape), *last
 
     @staticmethod
@@ -109,7 +123,10 @@ class Unroll(torch.autograd.Function):
         if not order.batch_sizes:
             return None, None, None, None, *ctx.zeros, *d_final
         inputs, scale, *tensors = ctx.saved_tensors
-        weights, buffers = LayerWeights(*tensors[:WEIGHT_COUNT]), _split(tensors[WEIGHT_COUNT:], ctx.counts)
+        weights, buffers = (
+            LayerWeights(*tensors[:WEIGHT_COUNT]),
+            _split(tensors[WEIGHT_COUNT:], ctx.counts),
+        )
         rows = order.batch_sizes[0]
         operations = StateOperations(cell, weights, scale, order.batch_sizes)
         old = tuple(previous_states(states, order) for states in buffers.states)
@@ -127,7 +144,9 @@ class Unroll(torch.autograd.Function):
         # back over the steps: the gradients of the gates' sums, and of the initial states
         d_last = tuple(sort_rows(part, order) for part in d_final)
         if ctx.compiled:
-            d_state = tuple(part[:rows].clone(memory_format=torch.contiguous_format) for part in d_last)
+            d_state = tuple(
+                part[:rows].clone(memory_format=torch.contiguous_format) for part in d_last
+            )
             buffers = buffers._replace(gates=buffers.saved[: len(cell.gate_groups)])
             loop = CompiledLoop(cell, weights, order.batch_sizes, buffers)
             d_norms = operations.compiled_gradients(buffers.raw_h, overwrite=bool(overwritten))
@@ -135,7 +154,9 @@ class Unroll(torch.autograd.Function):
         else:
             operations.begin_backward(buffers, new[-1])
             steps = SavedStep(tuple(buffers.saved), old, new)
-            d_state = backward_loop(cell, operations, steps, d, split_packed(d_outputs, order), d_last)
+            d_state = backward_loop(
+                cell, operations, steps, d, split_packed(d_outputs, order), d_last
+            )
 
         # each weight's gradient in one product, and the gradient of the inputs
         operations.finish_backward(operands, compiled=ctx.gemm)
@@ -194,7 +215,9 @@ def backward_loop(
     for step in reversed(range(len(batch_sizes))):
         size = batch_sizes[step]
         if d_state[0].shape[0] < size:  # rows whose last step this is
-            ending = [last[part.shape[0] : size] for part, last in zip(d_state, d_last, strict=True)]
+            ending = [
+                last[part.shape[0] : size] for part, last in zip(d_state, d_last, strict=True)
+            ]
             d_state = tuple(torch.cat(parts) for parts in zip(d_state, ending, strict=True))
         operations.begin_backward_step(step)
         d_new = (d_state[0] + d_outputs[step], *d_state[1:])

@@ -107,7 +107,8 @@ class SelfAttention(nn.Module):
         cache = KeysValues(keys, values)  # without a past nothing is copied
         if past is not None:
             cache = KeysValues(
-                append(past.keys, inputs.past_length, keys), append(past.values, inputs.past_length, values)
+                append(past.keys, inputs.past_length, keys),
+                append(past.values, inputs.past_length, values),
             )
             length = inputs.past_length + x.shape[1]
             keys, values = cache.keys[:, :, :length], cache.values[:, :, :length]
@@ -181,9 +182,13 @@ class Block(nn.Module):
         attended, cache = self.attention(self._before(self.attention_norm, x), inputs, past)
         x = self._after(self.attention_norm, x, attended)
         if cross is not None:
-            attended = self.cross_attention(self._before(self.cross_attention_norm, x), cross, layer)
+            attended = self.cross_attention(
+                self._before(self.cross_attention_norm, x), cross, layer
+            )
             x = self._after(self.cross_attention_norm, x, attended)
-        x = self._after(self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x)))
+        x = self._after(
+            self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x))
+        )
         return x, cache
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -203,7 +208,9 @@ class Block(nn.Module):
         """Weights of attention to the encoder: `(rows, heads, steps, source)`. x is read from the start."""
         attended, _ = self.attention(self._before(self.attention_norm, x), inputs)
         x = self._after(self.attention_norm, x, attended)
-        return self.cross_attention.weights(self._before(self.cross_attention_norm, x), cross, layer)
+        return self.cross_attention.weights(
+            self._before(self.cross_attention_norm, x), cross, layer
+        )
 
 
 @final
@@ -241,7 +248,9 @@ class Stack(nn.Module):
             everything: AttentionMask = "all" if bias is None else bias
             return self(x, AttentionInputs(everything))[0]  # type: ignore[no-any-return]
         packing = Packing.of(mask)
-        packed, _ = self(packing.pack(x), AttentionInputs(padding_mask(mask, bias), packing=packing))
+        packed, _ = self(
+            packing.pack(x), AttentionInputs(padding_mask(mask, bias), packing=packing)
+        )
         return packing.pad(packed)
 
     def keys_values(self, memory: Tensor) -> tuple[KeysValues, ...]:

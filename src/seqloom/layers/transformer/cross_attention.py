@@ -100,7 +100,9 @@ class DecoderState(NamedTuple):
         used = source.unique()  # type: ignore[no-untyped-call]
         if 2 * len(used) <= len(self.memory.value.inputs):
             memory = self.memory.value.select(used)
-            return DecoderState(past, torch.searchsorted(used, source), Shared(memory), Shared(None))
+            return DecoderState(
+                past, torch.searchsorted(used, source), Shared(memory), Shared(None)
+            )
         return self._replace(past=past, source=source)
 
 
@@ -130,7 +132,9 @@ class CrossAttention(nn.Module):
         self.dropout = config.attention_dropout
         self.scale = config.scale
         self.query = Linear(config.width, config.inner_width, bias=config.biases)
-        self.key_value = Linear(memory_width or config.width, 2 * config.inner_width, bias=config.biases)
+        self.key_value = Linear(
+            memory_width or config.width, 2 * config.inner_width, bias=config.biases
+        )
         self.output = Linear(config.inner_width, config.width, bias=config.biases)
 
     def keys_values(self, memory: Tensor) -> KeysValues:
@@ -149,7 +153,9 @@ class CrossAttention(nn.Module):
         count = keys.shape[0]
         query = self.query(x)
         if slots is not None:
-            query = query.new_zeros(count * size, steps, query.shape[2]).index_copy_(0, slots, query)
+            query = query.new_zeros(count * size, steps, query.shape[2]).index_copy_(
+                0, slots, query
+            )
         dropout = self.dropout if self.training else 0.0
         # The rows of one input are further steps of one row, which all look at the same keys.
         mixed = F.scaled_dot_product_attention(

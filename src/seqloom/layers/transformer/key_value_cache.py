@@ -94,14 +94,17 @@ class KeyValueCache(NamedTuple):
         changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         if len(changed):
             self._copy_rows(rows[changed], changed, inputs)
-        layers = tuple(KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers)
+        layers = tuple(
+            KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers
+        )
         return KeyValueCache(layers, self.tokens[: len(rows)], self.length, ragged)
 
     def _selected(self, rows: Tensor, ragged: RaggedCache | None) -> KeyValueCache:
         """A copy with these rows."""
         length = self.length
         layers = tuple(
-            KeysValues(keys[rows, :, :length], values[rows, :, :length]) for keys, values in self.layers
+            KeysValues(keys[rows, :, :length], values[rows, :, :length])
+            for keys, values in self.layers
         )
         return KeyValueCache(layers, self.tokens[rows, :length], length, ragged)
 
@@ -141,9 +144,13 @@ def mask_and_positions(
         is_start = tokens == bos_id
         first = 0 if past_length else 1  # the first token of a row begins its document anyway
         uneven[:, first:] |= is_start[:, first:]
-    if ragged is None and not bool(uneven.any()):  # the only time that the values of tokens are looked at
+    if ragged is None and not bool(
+        uneven.any()
+    ):  # the only time that the values of tokens are looked at
         positions = torch.arange(past_length, past_length + steps, device=tokens.device)
-        return MaskAndPositions(causal_mask(steps, past_length, tokens.device), positions, past_length, None)
+        return MaskAndPositions(
+            causal_mask(steps, past_length, tokens.device), positions, past_length, None
+        )
     if bos_id is None:
         is_start = torch.zeros_like(uneven)
     before = ragged or RaggedCache.even(rows, past_length, tokens.device)
@@ -152,7 +159,10 @@ def mask_and_positions(
 
 
 def extend_cache(
-    cache: KeyValueCache | None, layers: tuple[KeysValues, ...], tokens: Tensor, call: MaskAndPositions
+    cache: KeyValueCache | None,
+    layers: tuple[KeysValues, ...],
+    tokens: Tensor,
+    call: MaskAndPositions,
 ) -> KeyValueCache:
     """The cache after these tokens `(rows, steps)`, whose keys and values the layers hold already."""
     known = tokens.clone() if cache is None else append(cache.tokens, cache.length, tokens, dim=1)

@@ -41,7 +41,9 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor, bound: int) -> Tensor:
         """positions `(...)`, known to be below `bound` -> `(..., width)`. Raises UsageError where one is
         beyond the table."""
-        if bound > self.context:  # only then the positions themselves are looked at, which waits for a GPU
+        if (
+            bound > self.context
+        ):  # only then the positions themselves are looked at, which waits for a GPU
             longest = int(positions.max()) + 1
             if longest > self.context:
                 raise UsageError(
@@ -66,8 +68,14 @@ def sinusoids(positions: Tensor, width: int, dtype: torch.dtype, *, halves: bool
     """positions `(...)` -> `(..., width)`: sine and cosine alternate; `halves`: sines, then cosines."""
     pair_angles = angles(positions, width)
     if halves:
-        return torch.cat([pair_angles.sin(), pair_angles.cos()[..., : width // 2]], dim=-1).to(dtype)
-    return torch.stack([pair_angles.sin(), pair_angles.cos()], dim=-1).flatten(-2)[..., :width].to(dtype)
+        return torch.cat([pair_angles.sin(), pair_angles.cos()[..., : width // 2]], dim=-1).to(
+            dtype
+        )
+    return (
+        torch.stack([pair_angles.sin(), pair_angles.cos()], dim=-1)
+        .flatten(-2)[..., :width]
+        .to(dtype)
+    )
 
 
 class RotaryAngles(NamedTuple):
@@ -89,7 +97,9 @@ def rotary_angles(positions: Tensor, head_width: int, dtype: torch.dtype) -> Rot
 def apply_rotary(x: Tensor, by: RotaryAngles) -> Tensor:
     """Queries or keys `(rows, heads, steps, d)`, each pair rotated by its angle."""
     first, second = x.chunk(2, dim=-1)
-    rotated = torch.cat([first * by.cos - second * by.sin, first * by.sin + second * by.cos], dim=-1)
+    rotated = torch.cat(
+        [first * by.cos - second * by.sin, first * by.sin + second * by.cos], dim=-1
+    )
     return rotated.to(x.dtype)  # under autocast x is in bfloat16, the angles are not
 
 
@@ -117,7 +127,9 @@ class RelativeBias(nn.Module):
 
 
 @lru_cache(maxsize=64)
-def distance_buckets(buckets: int, max_distance: int, bidirectional: bool, device: torch.device) -> Tensor:
+def distance_buckets(
+    buckets: int, max_distance: int, bidirectional: bool, device: torch.device
+) -> Tensor:
     """`(2 max_distance + 1,)`: the bucket of each distance from -max_distance, a key long before its query,
     to max_distance."""
     with torch.inference_mode(False):  # a cached tensor of inference mode could not be trained with

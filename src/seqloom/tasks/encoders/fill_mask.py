@@ -68,7 +68,10 @@ class MaskFiller(TextModel):
     seqloom.load("runs/bert").fill_masks(["A [MASK] runs."])
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data", "decode.n_best"})}
+    reads: ClassVar = {
+        "evaluate": frozenset({"data"}),
+        "predict": frozenset({"data", "decode.n_best"}),
+    }
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
@@ -137,7 +140,9 @@ class MaskFiller(TextModel):
                 if problem is None and self.mask in ids[i]:
                     wanted.append(i)
                 elif problem is not None and skipped is not None:
-                    skipped.skip("too long" if self.mask in ids[i] else f"no {self.spelling}", path, number)
+                    skipped.skip(
+                        "too long" if self.mask in ids[i] else f"no {self.spelling}", path, number
+                    )
                 elif problem is not None:
                     yield from self._filled(some[:i], ids, wanted, n_best)
                     raise DataError(problem, path, number)
@@ -148,7 +153,9 @@ class MaskFiller(TextModel):
 
     def _problem(self, text: str, ids: Sequence[int]) -> str | None:
         if text.strip() and self.mask not in ids:
-            return f"a text must hold {self.spelling} where a token is to be predicted, but holds none"
+            return (
+                f"a text must hold {self.spelling} where a token is to be predicted, but holds none"
+            )
         if self.mask in ids and len(ids) > self.bert.context:
             return (
                 f"a text must have at most {self.bert.context} tokens, marks counted, but has {len(ids)};"
@@ -183,7 +190,9 @@ class MaskFiller(TextModel):
 
     def _spell(self, tokens: Sequence[int]) -> list[str]:
         spelled = self.tokenizer.token_bytes
-        return [spelled[i].decode("utf-8", "replace") or self.tokenizer.pieces([i])[0] for i in tokens]
+        return [
+            spelled[i].decode("utf-8", "replace") or self.tokenizer.pieces([i])[0] for i in tokens
+        ]
 
     def _text(self, text: str, masks: Sequence[Sequence[Candidate]]) -> str:
         """The text with the best token at each mask. A token that continues a word follows it without a
@@ -192,7 +201,9 @@ class MaskFiller(TextModel):
         filled = parts[0]
         for candidates, after in zip(masks, parts[1:], strict=True):
             token = candidates[0].token
-            filled = (filled + token.lstrip() if token[:1] == " " else filled.rstrip() + token) + after
+            filled = (
+                filled + token.lstrip() if token[:1] == " " else filled.rstrip() + token
+            ) + after
         return filled
 
 
@@ -233,13 +244,18 @@ def evaluate_masked(run: LoadedRun, paths: Sequence[str], data: DataConfig) -> d
                 parts.append(document.ids[first : first + room].tolist())
                 owners.append(index)
         scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
-        for index, log_probs in zip(owners, pseudo_log_probs(model, parts, special_ids, mask), strict=True):
+        for index, log_probs in zip(
+            owners, pseudo_log_probs(model, parts, special_ids, mask), strict=True
+        ):
             scores[index].append(log_probs)
         for document, log_probs_of_parts in zip(some, scores, strict=True):
             score = TextScore(np.concatenate(log_probs_of_parts), None, False)
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     counts = ("documents", "tokens", "words", "bytes", "unknown_percent")
-    return {name if name in counts else f"pseudo_{name}": value for name, value in corpus.metrics().items()}
+    return {
+        name if name in counts else f"pseudo_{name}": value
+        for name, value in corpus.metrics().items()
+    }
 
 
 @torch.inference_mode()

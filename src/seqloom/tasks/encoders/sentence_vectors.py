@@ -1,6 +1,7 @@
 """Texts to vectors with a trained encoder, and how well their cosines agree with what people say.
 
-h_1 .. h_n of [CLS] text [SEP] -> v = Σ h_i / n (or another `Pooling`), divided by |v| if the checkpoint says so
+h_1 .. h_n of [CLS] text [SEP] -> v = Σ h_i / n (or another `Pooling`),
+divided by |v| if the checkpoint says so
 similarity of two texts: v · w / (|v| |w|)          Reimers and Gurevych: Sentence-BERT, EMNLP 2019
 """
 
@@ -125,7 +126,9 @@ class SentenceEncoder(TextModel):
         read = [index for index, row in enumerate(rows) if row]
         for batch in batches([len(rows[index]) for index in read], device_of(self.encoder)):
             indices = [read[position] for position in batch]
-            vectors[indices] = self._pooled([rows[index] for index in indices]).float().cpu().numpy()
+            vectors[indices] = (
+                self._pooled([rows[index] for index in indices]).float().cpu().numpy()
+            )
         return vectors, sum(len(one) > self.room for one in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -180,7 +183,9 @@ class Similarity(NamedTuple):
     """Of each pair."""
 
 
-def evaluate_similarity(encoder: SentenceEncoder, paths: Sequence[str], data: DataConfig) -> Similarity:
+def evaluate_similarity(
+    encoder: SentenceEncoder, paths: Sequence[str], data: DataConfig
+) -> Similarity:
     """How well the cosine of two texts agrees with the score that people gave them.
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
@@ -188,7 +193,9 @@ def evaluate_similarity(encoder: SentenceEncoder, paths: Sequence[str], data: Da
     with logged_report() as report:
         pairs = list(read_labelled(paths, data, report, pairs=True, number=True))
     if len(pairs) < 2:
-        raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
+        raise DataError(
+            "a correlation needs at least two pairs, but there is one; give more", pairs[0].path
+        )
     texts = [pair.text for pair in pairs] + [str(pair.second) for pair in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
     scores = np.array([float(pair.labels[0]) for pair in pairs])

@@ -37,15 +37,21 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @torch.no_grad()
-def classify(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> LabelPredictions:
+def classify(
+    model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing
+) -> LabelPredictions:
     """The predictions of a model in evaluation mode for these images."""
     found, device = [], device_of(model)
     for pixels, true in batches:
-        logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)).float()
+        logits = model(
+            preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)
+        ).float()
         losses = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="none")
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         found.append(
-            LabelPredictions(true, *(column.cpu().numpy() for column in (predicted, confidence, losses)))
+            LabelPredictions(
+                true, *(column.cpu().numpy() for column in (predicted, confidence, losses))
+            )
         )
     return LabelPredictions.concatenate(found)
 
@@ -124,7 +130,9 @@ class ImageClassifier(TrainedModel):
             logits = self.model(
                 self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype)
             )
-            for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
+            for picture, probabilities in zip(
+                pictures, logits.softmax(dim=-1).tolist(), strict=True
+            ):
                 # two classes of ImageNet may have the same name: a crane is a bird or a machine
                 named = dict.fromkeys(self.labels, 0.0)
                 for label, probability in zip(self.labels, probabilities, strict=True):
@@ -157,8 +165,13 @@ class ImageClassifier(TrainedModel):
             for pictures in _chunks(log_progress(read_pictures(paths), "images read"), CHUNK):
                 for picture in pictures:
                     if picture.label not in ids:
-                        raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
-                yield self._pixels(pictures), np.array([ids[str(picture.label)] for picture in pictures])
+                        raise DataError(
+                            f"{picture.place}: {unknown_label(str(picture.label), self.labels)}"
+                        )
+                yield (
+                    self._pixels(pictures),
+                    np.array([ids[str(picture.label)] for picture in pictures]),
+                )
 
         found = classify(self.model, batches(), self.preprocessing)
         if not len(found.true):
@@ -214,10 +227,14 @@ class PatchPredictor(TrainedModel):
 
         def batches() -> Iterator[MaskedPatchBatch]:
             read = 0
-            for pictures in _chunks(log_progress(read_pictures(paths, labelled=False), "images read"), CHUNK):
+            for pictures in _chunks(
+                log_progress(read_pictures(paths, labelled=False), "images read"), CHUNK
+            ):
                 rows = np.arange(read, read + len(pictures))
                 read += len(pictures)
-                pixels = np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
+                pixels = np.stack(
+                    [self.preprocessing.fitted(picture.pixels) for picture in pictures]
+                )
                 yield masked_patches(
                     pixels,
                     rows,
@@ -237,5 +254,7 @@ def open_patch_predictor(folder: Path, device: str) -> PatchPredictor:
     """Raises FolderError where the folder holds no such model."""
     model = run_folder.open_model(folder, device).model
     if not isinstance(model, ViT) or model.config.head != "patches":
-        raise FolderError(f"{printable(str(folder))}: must be a model of masked patches, but is none")
+        raise FolderError(
+            f"{printable(str(folder))}: must be a model of masked patches, but is none"
+        )
     return PatchPredictor(folder, model)

@@ -1,4 +1,5 @@
-"""From images to a training: stores, a part held out, a plan of batches, the weights to start from. Images have
+"""From images to a training: stores, a part held out, a plan of batches, the weights to start from. Images
+have
 labels for classification, and none for masked patch prediction."""
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class PreparedImages(_Images):
             (self.validation.pixels[rows], np.asarray(self.validation.labels[rows]))
             for rows in self.held_out_chunks()
         )
-        return label_metrics(classify(model, batches, self.plan.preprocessing), len(self.labels), "images")
+        return label_metrics(
+            classify(model, batches, self.plan.preprocessing), len(self.labels), "images"
+        )
 
 
 @final
@@ -127,7 +130,11 @@ class PreparedPatches(_Images):
     """For masked patch prediction."""
 
     def about(self) -> str:
-        trained, patches, validation = len(self.plan.trained), self.config.patches, len(self.held_out)
+        trained, patches, validation = (
+            len(self.plan.trained),
+            self.config.patches,
+            len(self.held_out),
+        )
         return f"{trained:,} images of {patches:,} patches ({validation:,} for validation)"
 
     def load(self, rows: Rows, whole: Rows) -> MaskedPatchBatch:
@@ -135,7 +142,13 @@ class PreparedPatches(_Images):
         worker must take part."""
         pixels, at, epochs = self.plan.pixels(rows if len(rows) else whole[:1])
         batch = masked_patches(
-            pixels, at, epochs, self.plan.seed, self.plan.preprocessing, self.config.patch_size, LEVELS
+            pixels,
+            at,
+            epochs,
+            self.plan.seed,
+            self.plan.preprocessing,
+            self.config.patch_size,
+            LEVELS,
         )
         return batch if len(rows) else batch._replace(targets=batch.targets.fill_(IGNORE))
 
@@ -147,7 +160,9 @@ class PreparedPatches(_Images):
         preprocessing, size = self.plan.preprocessing, self.config.patch_size
         pixels = self.validation.pixels
         batches = (
-            masked_patches(pixels[rows], rows, np.full_like(rows, FIXED), 0, preprocessing, size, LEVELS)
+            masked_patches(
+                pixels[rows], rows, np.full_like(rows, FIXED), 0, preprocessing, size, LEVELS
+            )
             for rows in self.held_out_chunks()
         )
         return patch_metrics(cast(ViT, model), batches)
@@ -207,7 +222,9 @@ class ImageReader:
         """(training store, validation store, rows to train on, rows to validate on)"""
         data = self.data
         train_files = image_files(data.train, labelled=self.labelled)
-        other_files = image_files(data.validation, labelled=self.labelled) if data.validation else []
+        other_files = (
+            image_files(data.validation, labelled=self.labelled) if data.validation else []
+        )
         self.fingerprints = [fingerprint(path) for path in [*train_files, *other_files]]
         check_same_data(self.folder, self.fingerprints)
         store = self._store(data.train, train_files, "training")
@@ -224,14 +241,18 @@ class ImageReader:
             trained, held_out = self._split(store)
         if self.first:
             if not (self.folder / run_folder.DATA).exists():
-                files.write_json(self.folder / run_folder.PREPROCESSOR, self.preprocessing.to_json())
+                files.write_json(
+                    self.folder / run_folder.PREPROCESSOR, self.preprocessing.to_json()
+                )
             counts = {"images": len(trained), "validation_images": len(held_out)}
             record_data(self.folder, self.fingerprints, **counts)
         return store, validation, trained, held_out
 
     def _store(self, paths: Sequence[str], used: Sequence[str], name: str) -> ImageStore:
         # the paths count as well as the content: a label is the name of a folder
-        hashes = [[one["path"], one["sha256"]] for one in self.fingerprints if one["path"] in set(used)]
+        hashes = [
+            [one["path"], one["sha256"]] for one in self.fingerprints if one["path"] in set(used)
+        ]
         identity: dict[str, object] = {"paths": list(paths), "files": hashes}
         if not self.labelled:
             identity["labelled"] = False
@@ -239,7 +260,9 @@ class ImageReader:
         def pictures() -> Iterator[Picture]:
             return log_progress(read_pictures(paths, labelled=self.labelled), "images read")
 
-        store = build_image_store(pictures, self.preprocessing, identity, cache_folder(Path(paths[0])))
+        store = build_image_store(
+            pictures, self.preprocessing, identity, cache_folder(Path(paths[0]))
+        )
         for change, number in store.changed.items():
             logger.info(f"{name}: {number:,} of {len(store):,} images {change}")
         return store
@@ -296,7 +319,9 @@ def pretrained_vit(folder: str | Path, changes: JsonObject = MappingProxyType({}
     model = opened.model
     if not isinstance(model, ViT):
         kind = printable(str(opened.content["model_type"]))
-        raise FolderError(f"{printable(str(folder))}: must hold a vit to begin with, but holds a {kind}")
+        raise FolderError(
+            f"{printable(str(folder))}: must hold a vit to begin with, but holds a {kind}"
+        )
     fields = _encoder_fields(opened.content)
     for name, value in changes.items():
         if name in fields and name not in MAY_CHANGE and value != fields[name]:

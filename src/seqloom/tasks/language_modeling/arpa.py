@@ -68,14 +68,17 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     if len(vocabulary) < arpa.config.vocabulary_size:
         strange = next(word for word in arpa.words if word in SPECIAL_TOKENS)
         raise DataError(
-            f"its words must be no special tokens, but there is {strange}; write it in another way", path
+            f"its words must be no special tokens, but there is {strange}; write it in another way",
+            path,
         )
     tokenizer = TextTokenizer("words", Learned(vocabulary, [], []))
     run = RunConfig(
         task="text-generation",
         output_dir=str(folder),
         model={"name": "ngram", "size": "small", "order": arpa.config.order},
-        data=DataConfig(train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)),
+        data=DataConfig(
+            train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)
+        ),
         decode=DecodeConfig(strategy="sample"),
     )
     write_finished_run(folder, run, arpa.model, tokenizer, [fingerprint(path)], None)

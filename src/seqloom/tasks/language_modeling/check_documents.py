@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.config import RunConfig
+from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
@@ -58,20 +58,12 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
             int(sizes.sum()),
             words=sum(document.words for document in documents),
             size=sum(document.bytes for document in documents),
-            unknown=sum(count_unknown(document.ids, tokenizer.special_ids) for document in documents),
+            unknown=sum(
+                count_unknown(document.ids, tokenizer.special_ids) for document in documents
+            ),
             ended=corpus.corpus.ended,
         )
-    files = {"train": run.data.train, "validation": run.data.validation, "test": test}
-    texts = {
-        name: DocumentHashes.of(each_piece(paths, run.data, notices=False))
-        for name, paths in files.items()
-        if paths
-    }
-    train = texts.pop("train")
-    findings, errors = [*train.repeated()], list[str]()
-    for name, other in texts.items():
-        findings += other.known(name, train)
-        errors += leak_errors(name, "documents", other.hashes, train.hashes)
+    findings, errors = _repeated_documents(run.data, test)
     rows = next(corpus.batches(0, 0))
     training = {
         "window": corpus.plan.window,
@@ -92,7 +84,9 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
             table_of("Documents", splits),
             table_of("Length in ids", lengths),
             findings_table(findings),
-            training_table(f"Training ({tokenizer.kind}, {tokenizer.vocabulary_size:,} pieces)", training),
+            training_table(
+                f"Training ({tokenizer.kind}, {tokenizer.vocabulary_size:,} pieces)", training
+            ),
             (
                 "Rows of the first batch",
                 ("in the document of", "is fed; to write is the next of each"),
@@ -100,6 +94,22 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
             ),
         ],
     )
+
+
+def _repeated_documents(data: DataConfig, test: Sequence[str]) -> tuple[list[Finding], list[str]]:
+    """Documents that occur twice in training, or in training and in other data; and the errors of these."""
+    files = {"train": data.train, "validation": data.validation, "test": test}
+    texts = {
+        name: DocumentHashes.of(each_piece(paths, data, notices=False))
+        for name, paths in files.items()
+        if paths
+    }
+    train = texts.pop("train")
+    findings, errors = [*train.repeated()], list[str]()
+    for name, other in texts.items():
+        findings += other.known(name, train)
+        errors += leak_errors(name, "documents", other.hashes, train.hashes)
+    return findings, errors
 
 
 @final
@@ -129,7 +139,9 @@ class DocumentHashes:
         repeats[np.unique(self.hashes, return_index=True)[1]] = False
         advice = ""
         if 10 * repeats.sum() > len(repeats):
-            advice = "a model learns them by heart; leave them out if they are no part of the language"
+            advice = (
+                "a model learns them by heart; leave them out if they are no part of the language"
+            )
         return self._findings("documents that stood before", repeats, advice)
 
     def known(self, name: str, train: DocumentHashes) -> Iterator[Finding]:
@@ -156,7 +168,9 @@ def _store_sizes(store: CorpusStore) -> dict[str, float]:
     )
 
 
-def _sizes(documents: int, ids: int, *, words: int, size: int, unknown: int, ended: bool) -> dict[str, float]:
+def _sizes(
+    documents: int, ids: int, *, words: int, size: int, unknown: int, ended: bool
+) -> dict[str, float]:
     """Of documents that have so many ids in all, and an end mark each where they are `ended`."""
     inside = max(ids, 1)
     return {
@@ -174,7 +188,9 @@ def _batch_view(corpus: PreparedCorpus, rows: NDArray[np.int64]) -> list[dict[st
     batch = corpus.load(rows, rows)
     starts = corpus.plan.windows(corpus.corpus, rows).starts.tolist()
     view = []
-    for start, inputs, targets in zip(starts, batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+    for start, inputs, targets in zip(
+        starts, batch.inputs.tolist(), batch.targets.tolist(), strict=True
+    ):
         parts = {"inputs": inputs, "targets": targets}
         pieces = {name: pieces_of(corpus.tokenizer, ids) for name, ids in parts.items()}
         view.append({"line": corpus.corpus.place(start), **pieces})

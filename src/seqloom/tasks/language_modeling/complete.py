@@ -1,11 +1,11 @@
 """The likely continuations of a text that is being typed, to the end of a word, from inside of one too.
 
-Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the model reads the text up to the
-last certain boundary of tokens (`TextTokenizer.stable_prefix`). The bytes r of the rest are given back: the next
-tokens must begin with them. With c the context and t a run of tokens,
+Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the model reads the text up
+to the last certain boundary of tokens (`TextTokenizer.stable_prefix`). The bytes r of the rest are given
+back: the next tokens must begin with them. With c the context and t a run of tokens,
 
-    P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does}
-    P(t | c)
+    P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c)
+                 / Σ_{t spells r and no shorter run does} P(t | c)
 
 Sums over runs of tokens are sums over all ways to spell, so nothing depends on how the text is cut. The
 search goes token by token with the likeliest rows, all in one batch; what it does not find is missing in the
@@ -28,14 +28,30 @@ from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_constraints import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import State, StoredTokenizer, context_of, device_of, fork, next_logits, select_rows
+from seqloom.protocols import (
+    State,
+    StoredTokenizer,
+    context_of,
+    device_of,
+    fork,
+    next_logits,
+    select_rows,
+)
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.language_modeling.generate import prompt_ids
 from seqloom.tasks.model import no_such_verb
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
-STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "whitespace": 2, "characters": 16, "bytes": 24}
+STEPS = {
+    "bpe": 6,
+    "wordpiece": 6,
+    "unigram": 6,
+    "words": 2,
+    "whitespace": 2,
+    "characters": 16,
+    "bytes": 24,
+}
 """Tokens of a word that is looked for, and one more that ends it, for each kind of tokenizer."""
 
 _WORD = rb"\w\x80-\xff"  # what is not ASCII belongs to words
@@ -82,7 +98,9 @@ class Completer:
     It keeps the states of the last contexts, so the next keystroke is cheap.
     """
 
-    def __init__(self, model: Any, tokenizer: StoredTokenizer, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: StoredTokenizer, bounds: Bounds | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._spelling = Spelling.from_tokenizer(tokenizer)
         self._bounds = bounds or Bounds()
@@ -131,7 +149,9 @@ class Completer:
         for _ in range(calls):
             if not rows:
                 break
-            state = select_rows(state, torch.tensor([row.parent for row in rows], device=self._device))
+            state = select_rows(
+                state, torch.tensor([row.parent for row in rows], device=self._device)
+            )
             logits, state = next_logits(
                 self._model, torch.tensor([[row.token] for row in rows], device=self._device), state
             )
@@ -157,7 +177,9 @@ class Completer:
 
     def _after(self, ids: tuple[int, ...]) -> tuple[Tensor, State]:
         """The logits `(1, vocabulary)` after a context, and its state, to select from."""
-        longest = max((known for known in self._known if ids[: len(known)] == known), key=len, default=())
+        longest = max(
+            (known for known in self._known if ids[: len(known)] == known), key=len, default=()
+        )
         if longest != ids:
             state = fork(self._known[longest][1]) if longest else None
             self._known[ids] = next_logits(
@@ -224,9 +246,13 @@ class _Search:
         lexicon, self._lexicon = self._lexicon, self._later
         shares = torch.tensor([[row.mass] for row in rows])
         ends = (
-            [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
+            [0.0] * len(rows)
+            if self._end is None
+            else (probabilities[:, self._end] * shares[:, 0]).tolist()
         )
-        mass = probabilities.index_select(1, lexicon.ids) * shares  # in the order of what tokens spell
+        mass = (
+            probabilities.index_select(1, lexicon.ids) * shares
+        )  # in the order of what tokens spell
         for index, row in enumerate(rows):
             if len(row.text) < len(self._rest):
                 self._cover(lexicon, self._rest[len(row.text) :], mass[index])
@@ -244,7 +270,9 @@ class _Search:
             ended = self._word_ends(text)
             if len(ended) >= self._words:  # inside of the token
                 self._add(text[: len(self._rest) + ended[self._words - 1]], False, value)
-            elif self._joined and self._in_last_word(text):  # whatever comes next begins with a space
+            elif self._joined and self._in_last_word(
+                text
+            ):  # whatever comes next begins with a space
                 self._add(text, False, value)
             else:
                 grown.append(_Row(value, text, parent, int(lexicon.ids[column])))
@@ -256,7 +284,8 @@ class _Search:
         ranked = sorted(self._found.items(), key=lambda one: (-one[1], one[0]))
         whole = [(text.decode(), ended, mass) for (text, ended), mass in ranked if _whole(text)]
         return [
-            Completion(text, min(1.0, mass / self._typed), ended) for text, ended, mass in whole[: self._n]
+            Completion(text, min(1.0, mass / self._typed), ended)
+            for text, ended, mass in whole[: self._n]
         ]
 
     def _cover(self, lexicon: Lexicon, rest: bytes, mass: Tensor) -> None:
@@ -276,7 +305,11 @@ class _Search:
 
     def _worst(self) -> float:
         """The mass of the last completion that is wanted, so far."""
-        return heapq.nlargest(self._n, self._found.values())[-1] if len(self._found) >= self._n else 0.0
+        return (
+            heapq.nlargest(self._n, self._found.values())[-1]
+            if len(self._found) >= self._n
+            else 0.0
+        )
 
     def _word_ends(self, text: bytes) -> list[int]:
         """Where words end in what comes after the typed text."""

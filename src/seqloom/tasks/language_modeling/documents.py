@@ -43,7 +43,9 @@ def each_piece(
         yield from read_documents(files, data, report)
 
 
-def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer) -> Iterator[Document]:
+def each_document(
+    paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer
+) -> Iterator[Document]:
     """The documents of the named files and folders as ids, one at a time."""
     ids: list[int] = []
     texts: list[str] = []
@@ -118,5 +120,6 @@ def describe_scoring(model: object, stride: int | None, tokenizer: Tokenizer) ->
         return f"{text}; every token is read with all that stands before it in its text"
     step = stride_of(model, stride)
     return (
-        f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"
+        f"{text}; a text longer than {context} tokens is read in windows of {context},"
+        f" each {step} further on"
     )

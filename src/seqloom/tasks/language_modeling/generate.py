@@ -141,7 +141,12 @@ class TextGenerator:
         watch: Callable[[DecodingStep], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         return generate_windows(
-            self.run.model, prompts, settings.max_length or NEW_TOKENS, options, self._context, watch
+            self.run.model,
+            prompts,
+            settings.max_length or NEW_TOKENS,
+            options,
+            self._context,
+            watch,
         )
 
     def _continuation(
@@ -155,7 +160,11 @@ class TextGenerator:
 
     def _log_long_context(self, length: int) -> None:
         """Logs once that a text of so many tokens did not fit the context; the last token was not read."""
-        if not self._logged and self._context is not None and window_start(length - 1, self._context):
+        if (
+            not self._logged
+            and self._context is not None
+            and window_start(length - 1, self._context)
+        ):
             logger.info(
                 f"the model looks at {self._context:,} tokens at most: where a text was longer, "
                 f"it went on from the last {max(1, self._context // 2):,}, read afresh"

@@ -52,7 +52,12 @@ class LanguageModel(TextModel):
         return self.generator.stream(prompt, **decode)
 
     def score(
-        self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None
+        self,
+        texts: Iterable[str],
+        *,
+        prompt: str = "",
+        tokens: bool = False,
+        stride: int | None = None,
     ) -> Iterator[Scored]:
         """How likely each text is; see `Scorer.score`."""
         return Scorer(self.run).score(texts, prompt=prompt, tokens=tokens, stride=stride)

@@ -60,7 +60,9 @@ def mix(
     if tune:
         stride = stride_of(model, None)
         metrics = evaluate_documents(model, iter(documents), stride, first.tokenizer.special_ids)
-    named = {str(path): float(weight) for path, weight in zip(folders, numbers.tolist(), strict=True)}
+    named = {
+        str(path): float(weight) for path, weight in zip(folders, numbers.tolist(), strict=True)
+    }
     run = RunConfig(
         task=first.task,
         output_dir=str(folder),
@@ -86,7 +88,9 @@ def ensemble_of(members: Sequence[LoadedRun]) -> Ensemble:
             f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported;"
             " score with each by itself"
         )
-    configs = [{"model_type": member.model_type, **to_plain(member.model.config)} for member in members]
+    configs = [
+        {"model_type": member.model_type, **to_plain(member.model.config)} for member in members
+    ]
     vocabulary_size = first.tokenizer.vocabulary_size
     model = Ensemble(EnsembleConfig(vocabulary_size=vocabulary_size, members=tuple(configs)))
     for copy, member in zip(model.members, members, strict=True):
@@ -112,7 +116,11 @@ def parsed_weights(weights: str | None, count: int) -> torch.Tensor:
         numbers = [float(word) for word in weights.split(",")]
     except ValueError:
         numbers = []
-    if len(numbers) != count or not all(0 <= number < float("inf") for number in numbers) or not sum(numbers):
+    if (
+        len(numbers) != count
+        or not all(0 <= number < float("inf") for number in numbers)
+        or not sum(numbers)
+    ):
         raise UsageError(
             f"--weights must be {count} numbers of at least 0 such as {','.join(['1'] * count)}, but is"
             f" {printable(repr(weights))}"

@@ -1,4 +1,5 @@
-"""The probabilities that language models give to texts, to their tokens, and to the two texts of minimal pairs."""
+"""The probabilities that language models give to texts, to their tokens, and to the two texts of minimal
+pairs."""
 
 from __future__ import annotations
 
@@ -105,7 +106,12 @@ class Scorer:
             )
 
     def score(
-        self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None
+        self,
+        texts: Iterable[str],
+        *,
+        prompt: str = "",
+        tokens: bool = False,
+        stride: int | None = None,
     ) -> Iterator[Scored]:
         """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into
         tokens apart from it."""
@@ -142,7 +148,9 @@ def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> t
     bits = -score.log_probs / math.log(2)
     return tuple(
         Token(piece, float(np.exp(log_prob)), int(rank), float(bit))
-        for piece, log_prob, rank, bit in zip(pieces, score.log_probs, score.ranks, bits, strict=True)
+        for piece, log_prob, rank, bit in zip(
+            pieces, score.log_probs, score.ranks, bits, strict=True
+        )
     )
 
 
@@ -196,13 +204,17 @@ def contrast(
         scorer.log_unscored_token()
     found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
     for path in paths:
-        pairs = list(each_pair([path], replace(data, source=better, target=worse), notices=path == paths[0]))
+        pairs = list(
+            each_pair([path], replace(data, source=better, target=worse), notices=path == paths[0])
+        )
         if by is None:
             groups = [Path(path).name.split(".")[0]] * len(pairs)
         else:
             named = {
                 record.line: record.fields["target"]
-                for record in each_pair([path], replace(data, source=better, target=by), notices=False)
+                for record in each_pair(
+                    [path], replace(data, source=better, target=by), notices=False
+                )
             }
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]

@@ -17,7 +17,13 @@ TEXT_GENERATION = Task(
     name="text-generation",
     summary="the beginning of a text in; its continuation out",
     models=("gpt", "recurrent_lm", "ngram"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | {"train.window"} | DECODE,
+    settings=READING
+    | TRAINED_ON
+    | TOKENIZER
+    | data("learn_from")
+    | TRAIN
+    | {"train.window"}
+    | DECODE,
     reading=READING,
     open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,

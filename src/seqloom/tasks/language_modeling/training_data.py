@@ -100,7 +100,9 @@ class PreparedCorpus:
         """`(vocabulary,)`: how often each id occurs in the training text."""
         counts = np.zeros(self.tokenizer.vocabulary_size, np.int64)
         for start in range(0, len(self.corpus.tokens), COUNTED_IDS):
-            counts += np.bincount(self.corpus.tokens[start : start + COUNTED_IDS], minlength=len(counts))
+            counts += np.bincount(
+                self.corpus.tokens[start : start + COUNTED_IDS], minlength=len(counts)
+            )
         return counts
 
     def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
@@ -144,7 +146,9 @@ class DocumentSplit:
     def validation(self) -> Iterator[DocumentPiece]:
         if self.validation_files:
             return each_piece(self.data.validation, self.data, notices=False)
-        return select_pieces(each_piece(self.data.train, self.data, notices=False), self.held_out, True)
+        return select_pieces(
+            each_piece(self.data.train, self.data, notices=False), self.held_out, True
+        )
 
     def tokenizer_texts(self) -> Iterator[str]:
         """The training text, up to `data.learn_from` characters."""
@@ -176,10 +180,14 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
         "tokenizer": tokenizer.fingerprint,
     }
 
-    def build(pieces: Callable[[], Iterator[DocumentPiece]], part: str, paths: Sequence[str]) -> CorpusStore:
+    def build(
+        pieces: Callable[[], Iterator[DocumentPiece]], part: str, paths: Sequence[str]
+    ) -> CorpusStore:
         hashes = [one["sha256"] for one in fingerprints if one["path"] in paths]
         identity = {"files": hashes, "part": part, **common}
-        return build_corpus(pieces, tokenizer, identity, cache_folder(Path(paths[0])), corpus_progress(part))
+        return build_corpus(
+            pieces, tokenizer, identity, cache_folder(Path(paths[0])), corpus_progress(part)
+        )
 
     corpus = build(split.training, "training", split.train_files)
     validation = build(split.validation, "validation", split.validation_files or split.train_files)
@@ -195,11 +203,15 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
     )
 
 
-def make_plan(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) -> WindowPlan | StreamPlan:
+def make_plan(
+    run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore
+) -> WindowPlan | StreamPlan:
     """How the corpus is cut into batches: streams for a model that carries its state on, shuffled windows for
     others."""
     train, model = run_config.train, run_config.model
-    config = run_folder.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
+    config = run_folder.model_config(
+        model["name"], model["size"], vocabulary_size, model_fields(model)
+    )
     family = model_family(model["name"])[1]
     output, context = vars(config).get("output", "full"), context_of(config)
     if train.label_smoothing and output != "full":

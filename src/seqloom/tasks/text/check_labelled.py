@@ -51,7 +51,9 @@ class ExampleView(TypedDict):
     target: str
 
 
-def check_labelled(spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
+def check_labelled(
+    spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], folder: Path
+) -> DataReport:
     """Examines examples as a training with these settings would read them, and takes a few steps of it."""
     with collect_logs() as notices:
         data = prepare_data(partial(prepare_examples, spec), run, folder, World())
@@ -65,7 +67,9 @@ def check_labelled(spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], f
         lengths["test"] = data.head_task.encode(examples["test"], data.options).tokens.lengths
     for name, some in examples.items():
         if name != "train" and some:
-            notices += [f"{name}: {leak}" for leak in data.head_task.check_leak(data.examples, some)]
+            notices += [
+                f"{name}: {leak}" for leak in data.head_task.check_leak(data.examples, some)
+            ]
     splits: dict[str, dict[str, float]] = {
         name: {"examples": len(some), "rows": len(lengths[name])} for name, some in examples.items()
     }
@@ -82,7 +86,9 @@ def check_labelled(spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], f
     }
     first_batch = batch_view(data)
     about = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} pieces, {unknown:.2f} % unknown"
-    rows: list[Row] = [(one["line"], shown_pieces(one["tokens"]), one["target"]) for one in first_batch]
+    rows: list[Row] = [
+        (one["line"], shown_pieces(one["tokens"]), one["target"]) for one in first_batch
+    ]
     return DataReport(
         splits=splits,
         labels=labels,
@@ -106,7 +112,9 @@ def check_labelled(spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], f
     )
 
 
-def count_labels(head_task: HeadTask[E], splits: Mapping[str, Sequence[E]]) -> dict[str, dict[str, int]]:
+def count_labels(
+    head_task: HeadTask[E], splits: Mapping[str, Sequence[E]]
+) -> dict[str, dict[str, int]]:
     """label -> split -> how many; the most frequent of train first. Empty where there are so many labels that
     they must be numbers."""
     label_counts: dict[str, dict[str, int]] = {}
@@ -149,7 +157,10 @@ def training_cost(data: EncodedExamples[E], run: RunConfig) -> dict[str, float]:
         seconds.append(time.perf_counter() - started)
     step_seconds = float(np.median(seconds[1:]))
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    parameters, trained = sum(size for size, _ in sizes), sum(size for size, train in sizes if train)
+    parameters, trained = (
+        sum(size for size, _ in sizes),
+        sum(size for size, train in sizes if train),
+    )
     return {
         "parameters": parameters,
         "trained_parameters": trained,

@@ -22,7 +22,13 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
-from seqloom.data.readers.labels import check_known, check_labels, check_leak, check_numbers, label_order
+from seqloom.data.readers.labels import (
+    check_known,
+    check_labels,
+    check_leak,
+    check_numbers,
+    label_order,
+)
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.classification import (
     LabelPredictions,
@@ -64,7 +70,9 @@ class Classification(HeadTask[LabelledText]):
     """Whether it reads two texts as it reads one: joined. The files decide then."""
 
     @classmethod
-    def from_examples(cls, task: str, examples: Sequence[LabelledText], data: DataConfig) -> Classification:
+    def from_examples(
+        cls, task: str, examples: Sequence[LabelledText], data: DataConfig
+    ) -> Classification:
         """The task as the training examples define it."""
         pairs = any(example.second is not None for example in examples)
         if task == "sentence-similarity":
@@ -80,7 +88,10 @@ class Classification(HeadTask[LabelledText]):
     def from_config(cls, config: EncoderWithHeadConfig) -> Classification:
         """The task of a trained model."""
         return cls(
-            kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined"
+            kind=config.kind,
+            labels=config.labels,
+            pairs=config.pairs,
+            either=config.head.pair == "joined",
         )
 
     def example(self, plain: object, number: int) -> LabelledText:
@@ -104,7 +115,9 @@ class Classification(HeadTask[LabelledText]):
                 " data.label_separator=,"
             )
         number, pairs = self.kind == "regression", self.pairs or (None if self.either else False)
-        for example in read_labelled(paths, data, report, pairs=pairs, answers=answers, number=number):
+        for example in read_labelled(
+            paths, data, report, pairs=pairs, answers=answers, number=number
+        ):
             if pairs and example.second is None:
                 raise DataError(
                     "must hold two texts as in the training, but holds one; name the other's column: --set"
@@ -120,10 +133,14 @@ class Classification(HeadTask[LabelledText]):
             if example.second is not None:
                 yield example.second
 
-    def check_labels(self, examples: Sequence[LabelledText], unseen: Literal["error", "ignore"]) -> list[str]:
+    def check_labels(
+        self, examples: Sequence[LabelledText], unseen: Literal["error", "ignore"]
+    ) -> list[str]:
         return check_known(examples, self.labels, unseen) if self.labels else []
 
-    def check_leak(self, training: Sequence[LabelledText], others: Sequence[LabelledText]) -> list[str]:
+    def check_leak(
+        self, training: Sequence[LabelledText], others: Sequence[LabelledText]
+    ) -> list[str]:
         return check_leak(training, others)
 
     def labels_of(self, example: LabelledText) -> Sequence[str]:
@@ -144,14 +161,20 @@ class Classification(HeadTask[LabelledText]):
         return encode_labelled(examples, options, targets(self.labels))
 
     def evaluate(
-        self, examples: Sequence[LabelledText], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+        self,
+        examples: Sequence[LabelledText],
+        dataset: EncodedDataset,
+        outputs: HeadOutputs,
+        resamples: int,
     ) -> Evaluation:
         if self.kind == "regression":
             return self._evaluate_numbers(examples, outputs, resamples)
         true, probabilities = np.asarray(dataset.targets), np.stack(outputs.probabilities)
         if self.kind == "multi-label":
             has_label = true.astype(bool)
-            return self._evaluate_label_sets(examples, has_label, probabilities, outputs.loss, resamples)
+            return self._evaluate_label_sets(
+                examples, has_label, probabilities, outputs.loss, resamples
+            )
         true = np.where(true == IGNORE, -1, true)
         predictions = LabelPredictions.from_probabilities(true, probabilities)
         metrics = label_metrics(predictions, len(self.labels), resamples=resamples)
@@ -175,9 +198,13 @@ class Classification(HeadTask[LabelledText]):
         resamples: int,
     ) -> Evaluation:
         known, chosen = set(self.labels), probabilities > 0.5
-        unseen = np.array([len([label for label in one.labels if label not in known]) for one in examples])
+        unseen = np.array(
+            [len([label for label in one.labels if label not in known]) for one in examples]
+        )
         metrics = multi_label_metrics(true, probabilities, unseen=unseen, resamples=resamples)
-        metrics = self._registered_metrics(examples, [np.flatnonzero(row) for row in chosen]) | metrics
+        metrics = (
+            self._registered_metrics(examples, [np.flatnonzero(row) for row in chosen]) | metrics
+        )
         # the loss comes from the scores: exact where a probability is not
         metrics |= {"accuracy": metrics["exact_match"], "loss": loss}
         exact = (chosen == true).all(axis=1) & (unseen == 0)
@@ -223,7 +250,9 @@ class Classification(HeadTask[LabelledText]):
             return Answer(", ".join(map(printable, chosen)), content)
         best, probability = self.labels[order[0]], float(outputs[order[0]])
         best_label: dict[str, object] = {"label": best, "probability": probability}
-        return Answer(f"{printable(best)}\t{probability:.4f}", best_label | {"probabilities": probabilities})
+        return Answer(
+            f"{printable(best)}\t{probability:.4f}", best_label | {"probabilities": probabilities}
+        )
 
 
 def score_table(scores: Mapping[str, LabelScore]) -> dict[str, dict[str, float]]:

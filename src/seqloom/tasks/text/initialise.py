@@ -39,7 +39,9 @@ def initialise_from_data(
         numbers = torch.from_numpy(np.asarray(dataset.targets))
         model.head.initialise_bias(numbers[numbers.isfinite()])
     if run.train.word_vectors is not None and fresh:
-        load_word_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower")
+        load_word_vectors(
+            model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower"
+        )
 
 
 def set_frequencies(encoder: BagOfWords, dataset: EncodedDataset) -> None:
@@ -56,7 +58,9 @@ def set_frequencies(encoder: BagOfWords, dataset: EncodedDataset) -> None:
 
 def class_weights(dataset: EncodedDataset, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as scikit-learn balances classes."""
-    values = dataset.targets.values if isinstance(dataset.targets, SequenceArray) else dataset.targets
+    values = (
+        dataset.targets.values if isinstance(dataset.targets, SequenceArray) else dataset.targets
+    )
     targets = torch.from_numpy(np.asarray(values))
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)
@@ -75,7 +79,9 @@ def load_word_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, l
             f"train.word_vectors needs an encoder with an embedding, but {model.model_type} has none"
         )
     spellings = {
-        spelling.decode("utf-8", "replace"): i for i, spelling in enumerate(tokenizer.token_bytes) if spelling
+        spelling.decode("utf-8", "replace"): i
+        for i, spelling in enumerate(tokenizer.token_bytes)
+        if spelling
     }
     loaded = read_word_vectors(path, spellings.keys(), lower)
     width = loaded.vectors.shape[1]
@@ -86,7 +92,9 @@ def load_word_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, l
             f" {embedding.embedding_dim}; set {name}={width}"
         )
     rows = torch.tensor([spellings[word] for word in loaded.words], dtype=torch.long)
-    embedding.weight[rows.to(embedding.weight.device)] = torch.from_numpy(loaded.vectors).to(embedding.weight)
+    embedding.weight[rows.to(embedding.weight.device)] = torch.from_numpy(loaded.vectors).to(
+        embedding.weight
+    )
     if isinstance(model.encoder, Convolution):
         model.encoder.settle_static()
     words = f"{len(loaded.words):,} of {len(spellings):,} words of the vocabulary"

@@ -67,7 +67,9 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
     def describe_answer(self, example: ChoiceQuestion) -> str:
         return str(example.answer)
 
-    def encode(self, examples: Sequence[ChoiceQuestion], options: EncodingOptions) -> EncodedDataset:
+    def encode(
+        self, examples: Sequence[ChoiceQuestion], options: EncodingOptions
+    ) -> EncodedDataset:
         """The rows of choices. Raises DataError where one has fewer than two options."""
         for example in examples:
             if len(example.options) < 2:
@@ -106,5 +108,7 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
             best = int(np.argmax(probabilities))
             option = example.options[best]
             content = {"choice": best, "option": option, "probabilities": probabilities}
-            answers.append(Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(option)}", content))
+            answers.append(
+                Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(option)}", content)
+            )
         return answers

@@ -26,11 +26,28 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 2048
 """Examples that are in memory at one time."""
-FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line", "part", "repair_tags")
+FORM = (
+    "format",
+    "encoding",
+    "delimiter",
+    "header",
+    "quoting",
+    "on_bad_line",
+    "part",
+    "repair_tags",
+)
 """Settings that say what a file is like."""
 COLUMNS = ("text", "second", "label", "score", "options", "columns")
 """Settings that name the columns of a table."""
-ROWS = ("tags", "label_separator", "label_until", "max_length", "stride", "unseen_labels", "answers_from")
+ROWS = (
+    "tags",
+    "label_separator",
+    "label_until",
+    "max_length",
+    "stride",
+    "unseen_labels",
+    "answers_from",
+)
 """Settings that say what a row of the model is."""
 
 
@@ -48,7 +65,10 @@ class TextPredictor(TextModel, Generic[E]):
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
 
     def __init__(
-        self, text_task: TextTaskSpec[E], run: LoadedRun, settings: Mapping[str, object] | None = None
+        self,
+        text_task: TextTaskSpec[E],
+        run: LoadedRun,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(run)
         if not isinstance(run.model, EncoderWithHead):
@@ -84,8 +104,12 @@ class TextPredictor(TextModel, Generic[E]):
         Raises UsageError for an input that is none of these, and for one text that is no list.
         """
         if isinstance(inputs, str):
-            raise UsageError("predict takes a list of inputs, but was given one text; put it into a list")
-        examples = [self.head_task.example(plain, number) for number, plain in enumerate(inputs, start=1)]
+            raise UsageError(
+                "predict takes a list of inputs, but was given one text; put it into a list"
+            )
+        examples = [
+            self.head_task.example(plain, number) for number, plain in enumerate(inputs, start=1)
+        ]
         return [answer.content for answer in self.answer(examples)]
 
     def label(self, texts: Iterable[object]) -> list[Mapping[str, Any]]:
@@ -102,7 +126,9 @@ class TextPredictor(TextModel, Generic[E]):
         chunk = 1 if request.interactive else CHUNK
         yield from self.with_settings(request).stream([single_path(paths)], chunk)
 
-    def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Answer]:
+    def stream(
+        self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK
+    ) -> Iterator[Answer]:
         """The answers to the examples of files, in order, each with its line, as rows that are skipped have
         none; memory is bounded by the chunk."""
         if chunk < 1:
@@ -130,7 +156,9 @@ class TextPredictor(TextModel, Generic[E]):
         self.check("evaluate", request)
         return self.with_settings(request).measure(paths)
 
-    def measure(self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES) -> Evaluation:
+    def measure(
+        self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
+    ) -> Evaluation:
         """The same with the settings that it was opened with. Raises DataError where there is no example, or
         one that has a label of its own (`data.unseen_labels`)."""
         names = as_list(paths)
@@ -156,12 +184,18 @@ def load_reader(
     one release."""
     model: object = load(folder, device)
     if not isinstance(model, TextPredictor):
-        raise FolderError(f"{printable(str(folder))}: must hold an encoder with a head, but holds {model!r}")
+        raise FolderError(
+            f"{printable(str(folder))}: must hold an encoder with a head, but holds {model!r}"
+        )
     return TextPredictor(model.text_task, model.run, given)
 
 
 def reading_settings(
-    task: TextTaskSpec[E], folder: Path, given: Mapping[str, object], paths: Sequence[str], answers: bool
+    task: TextTaskSpec[E],
+    folder: Path,
+    given: Mapping[str, object],
+    paths: Sequence[str],
+    answers: bool,
 ) -> DataConfig:
     """The settings that are given; others are those of the training. What a row is (ROWS) always is. What a
     file is like (FORM) and the names of columns (COLUMNS) are where the files have the form of the training

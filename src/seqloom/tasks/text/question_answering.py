@@ -48,7 +48,9 @@ class QuestionAnswering(HeadTask[Question]):
                 examples[0].path,
             )
         if without:
-            logger.info(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
+            logger.info(
+                f"{without:,} of {len(examples):,} questions have no answer, and that is learned too"
+            )
         return cls(may_be_none=without > 0)
 
     @classmethod
@@ -88,9 +90,15 @@ class QuestionAnswering(HeadTask[Question]):
         return encode_questions(examples, options)
 
     def evaluate(
-        self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+        self,
+        examples: Sequence[Question],
+        dataset: EncodedDataset,
+        outputs: HeadOutputs,
+        resamples: int,
     ) -> Evaluation:
-        predicted = [self._best_text(answers) for answers in best_of_each(examples, dataset, outputs)]
+        predicted = [
+            self._best_text(answers) for answers in best_of_each(examples, dataset, outputs)
+        ]
         references = [[answer.text for answer in example.answers] for example in examples]
         metrics = {"loss": outputs.loss, **answer_metrics(predicted, references, resamples)}
         return Evaluation(metrics, by_example=answer_scores(predicted, references)[:, 1])
@@ -100,7 +108,9 @@ class QuestionAnswering(HeadTask[Question]):
     ) -> list[Answer]:
         """The best answer to each question; an empty one where there is none."""
         replies = []
-        for example, answers in zip(examples, best_of_each(examples, dataset, outputs), strict=True):
+        for example, answers in zip(
+            examples, best_of_each(examples, dataset, outputs), strict=True
+        ):
             best = self._best_text(answers)
             content = {
                 "id": example.name,

@@ -74,7 +74,9 @@ class Tagging(HeadTask[TaggedWords]):
     def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
         return (" ".join(example.words) for example in examples)
 
-    def check_labels(self, examples: Sequence[TaggedWords], unseen: Literal["error", "ignore"]) -> list[str]:
+    def check_labels(
+        self, examples: Sequence[TaggedWords], unseen: Literal["error", "ignore"]
+    ) -> list[str]:
         return check_known(examples, self.labels, unseen)
 
     def labels_of(self, example: TaggedWords) -> Sequence[str]:
@@ -88,12 +90,18 @@ class Tagging(HeadTask[TaggedWords]):
         return encode_tagged(examples, options, tag_ids(self.labels))
 
     def evaluate(
-        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+        self,
+        examples: Sequence[TaggedWords],
+        dataset: EncodedDataset,
+        outputs: HeadOutputs,
+        resamples: int,
     ) -> Evaluation:
         """accuracy and the like over words, and f1: of entities where the tags are spans, else of words,
         which is the accuracy."""
         ids = {name: label for label, name in enumerate(self.labels)}
-        true = np.array([ids.get(tag, -1) for example in examples for tag in example.tags], np.int64)
+        true = np.array(
+            [ids.get(tag, -1) for example in examples for tag in example.tags], np.int64
+        )
         tags = merge_examples(examples, dataset, outputs.predictions)
         chosen = np.array([int(tag) for example_tags in tags for tag in example_tags], np.int64)
         probabilities = np.concatenate(self._probabilities(examples, dataset, outputs))

@@ -22,11 +22,17 @@ from seqloom.tasks.text.training_data import prepare_examples
 FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 FROM_SCRATCH_STEPS = 1000
-"""The least steps of a model trained from scratch, where no setting says how long it is trained: ten epochs of
+"""The least steps of a model trained from scratch, where no setting says how long it is trained: ten epochs
+of
 a few hundred examples are too few."""
 LEARNING_RATES = {"bag_of_words": 1e-2}
 """Family -> its default learning rate when trained from scratch: linear models need larger steps."""
-FINE_TUNING: dict[str, object] = {"learning_rate": 5e-5, "epochs": 3.0, "schedule": "linear", "beta2": 0.999}
+FINE_TUNING: dict[str, object] = {
+    "learning_rate": 5e-5,
+    "epochs": 3.0,
+    "schedule": "linear",
+    "beta2": 0.999,
+}
 """Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
 
 ROW = data("max_length")
@@ -59,7 +65,9 @@ def unused(run: RunConfig) -> Mapping[str, str]:
             f"head.pair is for two texts and their label or score, but the task is {run.task}"
         )
     if run.task in ("token-classification", "question-answering"):
-        reasons["head.pooling"] = f"head.pooling makes one state of a text, but {run.task} asks each word"
+        reasons["head.pooling"] = (
+            f"head.pooling makes one state of a text, but {run.task} asks each word"
+        )
     if run.task == "sentence-similarity":
         reasons["train.label_smoothing"] = (
             "train.label_smoothing is for labels, but the task is sentence-similarity, which answers a number"
@@ -85,7 +93,13 @@ def text_task(
         name=spec.name,
         summary=summary,
         models=FAMILIES,
-        settings=reading | splitting | data("split_seed") | TRAINED_ON | TOKENIZER | HEAD | TRAINING,
+        settings=reading
+        | splitting
+        | data("split_seed")
+        | TRAINED_ON
+        | TOKENIZER
+        | HEAD
+        | TRAINING,
         reading=reading,
         open=partial(open_text_model, partial(TextPredictor, spec)),
         training_data=partial(prepare_examples, spec),

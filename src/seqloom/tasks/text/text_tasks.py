@@ -45,7 +45,9 @@ class TextTaskSpec(Generic[E]):
     """The task of a trained model."""
     split: Callable[[Sequence[E], int], NDArray[np.int64]]
     """(examples, seed) -> the indices of those that are held out."""
-    endings: Mapping[str, str] = field(default_factory=lambda: {**FORMS, ".json": "json", ".zip": "folder"})
+    endings: Mapping[str, str] = field(
+        default_factory=lambda: {**FORMS, ".json": "json", ".zip": "folder"}
+    )
     """Ending of a file's name -> its form."""
     table_form: str | None = None
     """The form of any table, where it is one of its own."""

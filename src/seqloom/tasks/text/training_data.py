@@ -188,7 +188,11 @@ def read_examples(
     held_out = spec.split(examples, seed).tolist()
     logger.info(split_note(len(held_out), "example", seed))
     trained = sorted(set(range(len(examples))).difference(held_out))
-    return head_task, [examples[index] for index in trained], [examples[index] for index in held_out]
+    return (
+        head_task,
+        [examples[index] for index in trained],
+        [examples[index] for index in held_out],
+    )
 
 
 def start_from_checkpoint(
@@ -248,18 +252,25 @@ def configure(
             )
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
-            fields = {"width": max(len(head_task.labels), 1), **fields}  # so that it is linear in the counts
+            fields = {
+                "width": max(len(head_task.labels), 1),
+                **fields,
+            }  # so that it is linear in the counts
             head = replace(head, pooling="sum") if head.pooling == "auto" else head
         if name == "convolution" and kind in ("tagging", "span"):
             fields = {"centred": True, **fields}  # each word has an output, the last ones too
         fields = {**fields, **ENCODER_ONLY.get(name, {})}
-        encoder = run_folder.model_config(name, run_config.model["size"], tokenizer.vocabulary_size, fields)
+        encoder = run_folder.model_config(
+            name, run_config.model["size"], tokenizer.vocabulary_size, fields
+        )
         if vars(encoder).get("characters", "none") != "none":
             if not isinstance(head_task, Tagging):
                 raise UsageError(
                     "model.characters is for token-classification, where the words are known; leave it out"
                 )
-            words = (word for example in cast(Sequence[TaggedWords], examples) for word in example.words)
+            words = (
+                word for example in cast(Sequence[TaggedWords], examples) for word in example.words
+            )
             encoder = replace(encoder, alphabet=alphabet_of(words))
     resolved = resolved_head(head, kind, encoder.traits)
     if run_config.head.activation != "auto" and not resolved.hidden_width:

@@ -85,14 +85,18 @@ def attention_of(
     first = len(special_ids.bos)
     with torch.inference_mode():
         state = model.encode(source_batch([source], special_ids).to(device_of(model)))
-        weights = model.attention_weights(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
+        weights = model.attention_weights(torch.tensor([ids[:-1]], device=device_of(model)), state)[
+            0
+        ]
     # the decoder also reads all special tokens before the text; what they attend to predicts no output
     weights = weights[..., first - 1 :, :].float().cpu()
     source_pieces = tokenizer.pieces(encoder_ids(source, special_ids))
     return AttentionMaps(source_pieces, tokenizer.pieces(ids[first:]), weights, target)
 
 
-def draw_attention(attention: AttentionMaps, path: Path, title: str = "", *, pieces: bool = True) -> None:
+def draw_attention(
+    attention: AttentionMaps, path: Path, title: str = "", *, pieces: bool = True
+) -> None:
     """The heat map as a picture, or one for each head. Raises MissingExtraError where the extra `plot` is not
     installed."""
     draw = attention_heat_map if attention.weights.dim() == 2 else head_heat_maps

@@ -70,7 +70,10 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
         for side, numbers in zip(SIDES, split.words, strict=True)
     }
     batch_tokens = None if plan.batch_rows else plan.batch_tokens
-    findings = [*text_findings(splits), *store_findings(train.path, store, max_length, batch_tokens)]
+    findings = [
+        *text_findings(splits),
+        *store_findings(train.path, store, max_length, batch_tokens),
+    ]
     rows = next(plan.epoch(store, 0))
     batch = pairs.load(rows, rows)
     pair_costs = costs(store, np.arange(len(store)), pairs.tokenizer.special_ids)
@@ -93,7 +96,9 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
         tokenizer=tokenizer,
         training=training,
         first_batch=first_batch,
-        errors=split_errors(splits) + cut_errors(store, max_length) + batch_errors(batch, pairs.tokenizer),
+        errors=split_errors(splits)
+        + cut_errors(store, max_length)
+        + batch_errors(batch, pairs.tokenizer),
         tables=[
             table_of("Pairs", counts),
             table_of("Length in ids", lengths),
@@ -190,7 +195,9 @@ def batch_errors(batch: TranslationBatch, tokenizer: Tokenizer) -> list[str]:
     return [error]
 
 
-def batch_view(batch: TranslationBatch, tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, Any]]:
+def batch_view(
+    batch: TranslationBatch, tokenizer: Tokenizer, lines: Sequence[str]
+) -> list[dict[str, Any]]:
     """The rows with the longest, the middle and the shortest target, as a model gets them."""
     by_length = (batch.targets != IGNORE).sum(dim=1).argsort(stable=True).tolist()
     view = []

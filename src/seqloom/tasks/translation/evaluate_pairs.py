@@ -15,7 +15,10 @@ from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
 
 
 def evaluate_pairs(
-    model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    pairs: Sequence[tuple[str, str]],
+    decode: DecodeConfig | None,
 ) -> Evaluation:
     """Teacher-forced numbers, and where `decode` is given those of decoded text. The model must be in eval
     mode."""
@@ -43,4 +46,6 @@ def evaluate_pairs(
         "exact_match": exact_match(texts, references),
         "unfinished": sum(not output.finished for output in best),
     }
-    return Evaluation(metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}, texts)
+    return Evaluation(
+        metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}, texts
+    )

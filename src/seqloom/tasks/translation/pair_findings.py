@@ -28,8 +28,12 @@ SIDES = ("source", "target")
 
 INVISIBLE = {
     "no-break space (U+00A0)": re.compile("\u00a0"),
-    "zero-width character (soft hyphen, U+200B to U+200D, U+2060)": re.compile("[\u00ad\u200b-\u200d\u2060]"),
-    "mark of writing direction (bidi)": re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"),
+    "zero-width character (soft hyphen, U+200B to U+200D, U+2060)": re.compile(
+        "[\u00ad\u200b-\u200d\u2060]"
+    ),
+    "mark of writing direction (bidi)": re.compile(
+        "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    ),
     "tab": re.compile("\t"),
     "line or page break": re.compile("[\n\r\v\f\x85\u2028\u2029]"),
     "control character": re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"),
@@ -75,7 +79,12 @@ class PairSplit:
 
     def counts(self) -> dict[str, float]:
         read = self.read_report
-        return {"read": read.read, "used": read.used, "skipped": read.skipped, "repaired": read.replaced}
+        return {
+            "read": read.read,
+            "used": read.used,
+            "skipped": read.skipped,
+            "repaired": read.replaced,
+        }
 
     def findings(self, what: str, rows: Rows, advice: str = "") -> Iterator[Finding]:
         return findings_at(f"{self.name}: {what}", self.path, np.asarray(self.lines), rows, advice)
@@ -106,7 +115,9 @@ def oddities(text: str) -> Iterator[str]:
             yield COMPOSED
 
 
-def findings_at(what: str, path: str, lines: Rows, rows: Rows, advice: str = "") -> Iterator[Finding]:
+def findings_at(
+    what: str, path: str, lines: Rows, rows: Rows, advice: str = ""
+) -> Iterator[Finding]:
     """A finding with its first places, `train.en:17, 40, 77`; none where there are no rows."""
     if len(rows):
         first, *others = lines[rows[:3]].tolist()
@@ -174,10 +185,14 @@ def store_findings(
                 " ids)"
             )
             advice = "they are cut; raise it to keep them whole"
-            yield from findings_at(what, path, store.lines, np.flatnonzero(length > max_length), advice)
+            yield from findings_at(
+                what, path, store.lines, np.flatnonzero(length > max_length), advice
+            )
     ratio = np.log((target + 1) / (source + 1))
     median = np.median(ratio)
-    far = np.flatnonzero((np.abs(ratio - median) > np.log(RATIO)) & (np.abs(target - source) >= DIFFERENCE))
+    far = np.flatnonzero(
+        (np.abs(ratio - median) > np.log(RATIO)) & (np.abs(target - source) >= DIFFERENCE)
+    )
     what = f"train: target/source in ids {RATIO} times off the median of {np.exp(median):.2f}"
     yield from findings_at(what, path, store.lines, far, "look whether both sides belong together")
     if batch_tokens is not None:

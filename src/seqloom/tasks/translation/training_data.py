@@ -80,14 +80,18 @@ class PreparedPairs(StepTrainingData):
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
-        decode = None if self.run.train.best == "loss" else replace(self.run.decode, beam=1, n_best=1)
+        decode = (
+            None if self.run.train.best == "loss" else replace(self.run.decode, beam=1, n_best=1)
+        )
         return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
 
 
 def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
     """Reads the pairs, holds some out for validation, trains the tokenizer, builds the token store."""
     data, seed = run_config.data, run_config.train.seed
-    used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
+    used = data_files(data.train, data) + (
+        data_files(data.validation, data) if data.validation else []
+    )
     fingerprints = [fingerprint(path) for path in used]
     check_same_data(folder, fingerprints)
     held_out_indices: frozenset[int] = frozenset()

@@ -78,7 +78,9 @@ def decode_texts(
     return outputs
 
 
-def longest_output(model: nn.Module, source: int, decode: DecodeConfig, special_ids: SpecialIds) -> int:
+def longest_output(
+    model: nn.Module, source: int, decode: DecodeConfig, special_ids: SpecialIds
+) -> int:
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
     the decoder allow."""
     wanted = decode.max_length or 2 * source + 20
@@ -108,6 +110,8 @@ def batches_of_pairs(
     first = 0
     for end in batch_ends(lengths[order, 0], lengths[order, 1], budget):
         rows = order[first:end]
-        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.special_ids)
+        batch = pair_batch(
+            [sources[i] for i in rows], [targets[i] for i in rows], tokenizer.special_ids
+        )
         yield TranslationBatch(*(part.to(device) for part in batch))
         first = end

@@ -12,7 +12,12 @@ from seqloom.runs.progress import chunked, each_text, read_pair_list
 from seqloom.runs.settings import data_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.model import TextModel, single_path
-from seqloom.tasks.translation.attention import WHOLE_TOKENS, Explanation, attention_of, draw_attention
+from seqloom.tasks.translation.attention import (
+    WHOLE_TOKENS,
+    Explanation,
+    attention_of,
+    draw_attention,
+)
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
@@ -40,7 +45,10 @@ class Translator(TextModel):
         return [outputs[0].text for outputs in self.n_best(texts, None, **decode | {"n_best": 1})]
 
     def n_best(
-        self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: object
+        self,
+        texts: Sequence[str],
+        watch: Callable[[DecodingStep], None] | None = None,
+        **decode: object,
     ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step of decoding."""
         settings = self.run.decode_settings(decode)
@@ -75,7 +83,9 @@ class Translator(TextModel):
         for output in outputs:
             yield Answer(output[0].text, {"outputs": [text._asdict() for text in output]})
 
-    def explain(self, text: str, output: str = "attention.png", request: Request = NO_REQUEST) -> Explanation:
+    def explain(
+        self, text: str, output: str = "attention.png", request: Request = NO_REQUEST
+    ) -> Explanation:
         """Draws where the model attends to in a text while it writes its output, or a given target. Raises
         UsageError where the picture exists already, or the model has no attention."""
         self.check("explain", request)

@@ -54,7 +54,9 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     """Raises FolderError where the file is missing or damaged, or is neither unigram nor bpe."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise FolderError(f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path)
+            raise FolderError(
+                f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path
+            )
         return _parsed(path.read_bytes())
     except OSError as error:
         raise FolderError(f"cannot be read ({error.strerror})", path) from None

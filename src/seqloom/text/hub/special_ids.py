@@ -151,4 +151,6 @@ def special_token_names(
         "pad": special_ids.pad if special_ids.pad >= 0 else ids.get("pad_token_id"),
         "bos": None if is_encoder_decoder(config) and bos == eos else bos,
     }
-    return {f"{role}_token": names[i] for role, i in roles.items() if isinstance(i, int) and i in names}
+    return {
+        f"{role}_token": names[i] for role, i in roles.items() if isinstance(i, int) and i in names
+    }

@@ -23,7 +23,12 @@ from seqloom.files import JsonObject, read_json
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
-from seqloom.text.hub.special_ids import TokenizerSpecials, special_ids_of, special_token_names, template_of
+from seqloom.text.hub.special_ids import (
+    TokenizerSpecials,
+    special_ids_of,
+    special_token_names,
+    template_of,
+)
 from seqloom.text.hub.token_bytes import token_bytes_of
 from seqloom.text.hub.tokenizer_files import (
     JSON,
@@ -174,10 +179,16 @@ class HubTokenizer:
         spans: list[tuple[int, int]] = encoding.offsets
         normalise = self.pipeline.normalizer.normalize_str
         # "a" around it, as a space alone is dropped too
-        dropped = {c for c in set(text) if unicodedata.category(c)[0] == "C" and normalise(f"a{c}a") == "aa"}
+        dropped = {
+            c
+            for c in set(text)
+            if unicodedata.category(c)[0] == "C" and normalise(f"a{c}a") == "aa"
+        }
         if dropped:
             kept = [at for at, c in enumerate(text) if c not in dropped]
-            shorter = self.pipeline.encode("".join(text[at] for at in kept), add_special_tokens=False)
+            shorter = self.pipeline.encode(
+                "".join(text[at] for at in kept), add_special_tokens=False
+            )
             if shorter.ids == encoding.ids:
                 spans = []
                 for begin, end in shorter.offsets:
@@ -194,7 +205,9 @@ class HubTokenizer:
         (text,) = checked_texts([text])
         length = 0
         if self._splits_at_spaces:
-            ends = [at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()]
+            ends = [
+                at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()
+            ]
             length = ends[-1] if ends else 0
         (ids,) = self.encode([text[:length]])
         return ids, self._bytes_of_rest(text[length:], bool(ids))
@@ -257,7 +270,9 @@ def read_hub_tokenizer(folder: Path, config: JsonObject) -> HubTokenizer:
     """
     tokenizer = _read(folder, config, "source")
     if is_marian(folder):
-        tokenizer.files = {name: (folder / name).read_bytes() for name in tokenizer_file_names(folder)}
+        tokenizer.files = {
+            name: (folder / name).read_bytes() for name in tokenizer_file_names(folder)
+        }
         source, target, _ = (tokenizer.files[name] for name in MARIAN)
         if source != target:
             tokenizer.target = _read(folder, config, "target")
@@ -327,9 +342,15 @@ def _specials(
     pipeline: Pipeline, entries: Mapping[str, int], settings: TokenizerSettings
 ) -> TokenizerSpecials:
     model = pipeline["model"]
-    unk = model.get("unk_id") if model["type"] == "Unigram" else entries.get(model.get("unk_token") or "")
+    unk = (
+        model.get("unk_id")
+        if model["type"] == "Unigram"
+        else entries.get(model.get("unk_token") or "")
+    )
     added = {entry["content"] for entry in added_entries(pipeline, special=True)}
-    mask = settings.token("mask") or next((name for name in ("[MASK]", "<mask>") if name in added), "")
+    mask = settings.token("mask") or next(
+        (name for name in ("[MASK]", "<mask>") if name in added), ""
+    )
     return TokenizerSpecials(unk, entries.get(settings.token("pad") or ""), entries.get(mask))
 
 
@@ -337,7 +358,11 @@ def _special(pipeline: Pipeline, special_ids: SpecialIds) -> set[int]:
     """The ids that are no text."""
     special = {entry["id"] for entry in added_entries(pipeline, special=True)}
     special.update(
-        special_ids.bos, special_ids.prefix, special_ids.separator, special_ids.suffix, [special_ids.pad]
+        special_ids.bos,
+        special_ids.prefix,
+        special_ids.separator,
+        special_ids.suffix,
+        [special_ids.pad],
     )
     for i in (special_ids.eos, special_ids.unk, special_ids.mask):
         if i is not None:
@@ -360,9 +385,13 @@ def _with_hidden_names(pipeline: Pipeline, special: Mapping[str, int]) -> Tokeni
     if unk_token := model.get("unk_token"):
         model["unk_token"] = hidden.get(unk_token, unk_token)
     if "merges" in model:
-        merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        merges = [
+            merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]
+        ]
         model["merges"] = [
-            [left, right] for left, right in merges if not {left, right, left + right} & hidden.keys()
+            [left, right]
+            for left, right in merges
+            if not {left, right, left + right} & hidden.keys()
         ]
     added = [
         {**entry, "content": hidden.get(entry["content"], entry["content"])}
@@ -393,7 +422,9 @@ def _splits_at_spaces(pipeline: Pipeline) -> bool:
         if " " in entry["content"] or entry["lstrip"] or entry["rstrip"] or entry["single_word"]:
             return False
     pre_tokenizer = pipeline.get("pre_tokenizer") or {"type": ""}
-    parts = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+    parts = (
+        pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+    )
     return any(
         part["type"] in SPLIT_AT_SPACES and part.get("split", True) and part.get("use_regex", True)
         for part in parts

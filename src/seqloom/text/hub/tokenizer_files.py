@@ -19,7 +19,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from seqloom.errors import FolderError, printable, shown
 from seqloom.files import JsonObject, read_json_object
@@ -100,7 +109,9 @@ def tokenizer_json(folder: Path, family: str, side: Side) -> str:
     """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where
     it has none of these either."""
     settings = TokenizerSettings.of(folder)
-    sentencepiece = next((folder / name for name in SENTENCEPIECE if (folder / name).exists()), None)
+    sentencepiece = next(
+        (folder / name for name in SENTENCEPIECE if (folder / name).exists()), None
+    )
     if is_marian(folder):
         tokenizer = marian_tokenizer(folder, settings, side)
     elif (folder / JSON).exists():
@@ -113,7 +124,8 @@ def tokenizer_json(folder: Path, family: str, side: Side) -> str:
         tokenizer = sentencepiece_tokenizer(read_sentencepiece(sentencepiece), settings, family)
     else:
         raise FolderError(
-            f"must hold the files of a tokenizer, but has none; looked for were {KNOWN_FILES}", folder
+            f"must hold the files of a tokenizer, but has none; looked for were {KNOWN_FILES}",
+            folder,
         )
     _add_tokens(tokenizer, folder, settings)
     return str(tokenizer.to_str(pretty=True))
@@ -159,7 +171,9 @@ def bpe_tokenizer(folder: Path, settings: TokenizerSettings, family: str) -> Tok
     _check_merges(folder, vocabulary, merges)
     if family == "openai-gpt" or any(right.endswith("</w>") for _, right in merges):
         unk = _require_unknown(settings.token("unk", "<unk>"), vocabulary, path)
-        tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token=unk, end_of_word_suffix="</w>"))
+        tokenizer = Tokenizer(
+            models.BPE(vocabulary, merges, unk_token=unk, end_of_word_suffix="</w>")
+        )
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
@@ -170,7 +184,9 @@ def bpe_tokenizer(folder: Path, settings: TokenizerSettings, family: str) -> Tok
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space_prefix)
     tokenizer.decoder = decoders.ByteLevel()
     begin, end = settings.token("cls", "<s>"), settings.token("sep", "</s>")
-    if family == "gpt2" or not (begin is not None and end is not None and {begin, end} <= vocabulary.keys()):
+    if family == "gpt2" or not (
+        begin is not None and end is not None and {begin, end} <= vocabulary.keys()
+    ):
         special = settings.tokens(dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), vocabulary)
         tokenizer.add_special_tokens(sorted(set(special)))
         return tokenizer
@@ -187,7 +203,9 @@ def bpe_tokenizer(folder: Path, settings: TokenizerSettings, family: str) -> Tok
     return tokenizer
 
 
-def sentencepiece_tokenizer(model: SentencePieceModel, settings: TokenizerSettings, family: str) -> Tokenizer:
+def sentencepiece_tokenizer(
+    model: SentencePieceModel, settings: TokenizerSettings, family: str
+) -> Tokenizer:
     """A model of sentencepiece. T5 splits at all white space, and has sentinels after the pieces (Raffel et
     al. 2020)."""
     classes = ("T5Tokenizer", "T5TokenizerFast")
@@ -196,7 +214,9 @@ def sentencepiece_tokenizer(model: SentencePieceModel, settings: TokenizerSettin
     if t5:
         count = settings.content.get("extra_ids", SENTINELS)
         if type(count) is not int:
-            raise FolderError(f"tokenizer_config.json: extra_ids must be a number, but is {shown(count)}")
+            raise FolderError(
+                f"tokenizer_config.json: extra_ids must be a number, but is {shown(count)}"
+            )
         scores += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(count))]
     tokenizer = Tokenizer(_sentencepiece_model(model, scores))
     special = [piece.text for piece in model.pieces if piece.kind in (CONTROL, UNKNOWN)]
@@ -210,7 +230,9 @@ def sentencepiece_tokenizer(model: SentencePieceModel, settings: TokenizerSettin
         tokenizer.normalizer = normalizers.Precompiled(model.charsmap)
     words = pre_tokenizers.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), words])
-    tokenizer.decoder = decoders.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True)
+    tokenizer.decoder = decoders.Metaspace(
+        replacement=METASPACE, prepend_scheme="always", split=True
+    )
     _append_eos(tokenizer, settings)
     return tokenizer
 
@@ -227,7 +249,8 @@ def marian_tokenizer(folder: Path, settings: TokenizerSettings, side: Side) -> T
     unk = _require_unknown(settings.token("unk", "<unk>"), vocabulary, path)
     if model.kind != "unigram" or sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise FolderError(
-            "must have the ids from 0 on, each once, and unigram pieces beside it; get the files again", path
+            "must have the ids from 0 on, each once, and unigram pieces beside it; get the files again",
+            path,
         )
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind == NORMAL}
     special = [unk, *settings.tokens({"eos": "</s>", "pad": "<pad>"}, vocabulary)]
@@ -248,7 +271,9 @@ def marian_tokenizer(folder: Path, settings: TokenizerSettings, side: Side) -> T
     return tokenizer
 
 
-def _sentencepiece_model(model: SentencePieceModel, scores: list[tuple[str, float]]) -> models.Model:
+def _sentencepiece_model(
+    model: SentencePieceModel, scores: list[tuple[str, float]]
+) -> models.Model:
     byte_fallback = any(piece.kind == BYTE for piece in model.pieces)
     if model.kind == "unigram":
         return models.Unigram(scores, model.unk_id, byte_fallback)
@@ -277,7 +302,9 @@ def _process_as_sentencepiece(
 ) -> None:
     """What sentencepiece does to a text: its charsmap, its spaces (U+0020 alone), a `▁` for each; and back,
     `first_decoders` first."""
-    steps: list[normalizers.Normalizer] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    steps: list[normalizers.Normalizer] = (
+        [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    )
     if model.remove_extra_whitespaces:
         steps += single_spaces()
     steps.append(normalizers.Replace(" ", METASPACE))
@@ -285,12 +312,19 @@ def _process_as_sentencepiece(
         # the library adds no ▁ to a text that begins with one
         steps.append(normalizers.Replace(Regex(rf"\A{METASPACE}"), METASPACE * 2))
     tokenizer.normalizer = normalizers.Sequence(steps)
-    crosses_words = any(METASPACE in piece.text[1:] for piece in model.pieces if piece.kind == NORMAL)
+    crosses_words = any(
+        METASPACE in piece.text[1:] for piece in model.pieces if piece.kind == NORMAL
+    )
     scheme = "always" if model.add_dummy_prefix else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
         replacement=METASPACE, prepend_scheme=scheme, split=not crosses_words
     )
-    parts = [*first_decoders, decoders.Replace(METASPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    parts = [
+        *first_decoders,
+        decoders.Replace(METASPACE, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+    ]
     if model.add_dummy_prefix:
         parts.append(decoders.Strip(" ", 1, 0))
     tokenizer.decoder = decoders.Sequence(parts)
@@ -357,7 +391,8 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
             raise FolderError(
-                f"must be two pieces with a space between, but is {shown(line)!r}", f"{path}:{number}"
+                f"must be two pieces with a space between, but is {shown(line)!r}",
+                f"{path}:{number}",
             )
         merges.append((left, right))
     return merges
@@ -393,9 +428,13 @@ def _read_text(path: Path) -> str:
     """The file with `\\n` at line ends."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise FolderError(f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path)
+            raise FolderError(
+                f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path
+            )
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise FolderError(f"cannot be read ({error.strerror})", path) from None
     except UnicodeDecodeError as error:
-        raise FolderError(f"must be UTF-8, but byte {error.start} is not; get the file again", path) from None
+        raise FolderError(
+            f"must be UTF-8, but byte {error.start} is not; get the file again", path
+        ) from None

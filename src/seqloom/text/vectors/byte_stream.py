@@ -52,7 +52,11 @@ class ByteStream:
             end = self.peek(most).find(delimiter) + self._position
             if end < self._position:
                 too_long = len(self._buffer) - self._position >= most
-                raise DataError(f"{what} must be shorter", self.path) if too_long else self._cut_off(what)
+                raise (
+                    DataError(f"{what} must be shorter", self.path)
+                    if too_long
+                    else self._cut_off(what)
+                )
         taken = self._buffer[self._position : end]
         self._position = end + len(delimiter)
         return taken
@@ -72,7 +76,9 @@ class ByteStream:
             yield from lines
             number += len(lines)
             if len(last) > LONGEST_LINE:
-                raise DataError(f"a line must have at most {LONGEST_LINE} bytes", self.path, number + 1)
+                raise DataError(
+                    f"a line must have at most {LONGEST_LINE} bytes", self.path, number + 1
+                )
             more = self._read(CHUNK)
             if not more:
                 break
@@ -84,4 +90,6 @@ class ByteStream:
         try:
             return self.file.read(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"the .gz is damaged or cut off ({error}); get it again", self.path) from None
+            raise DataError(
+                f"the .gz is damaged or cut off ({error}); get it again", self.path
+            ) from None

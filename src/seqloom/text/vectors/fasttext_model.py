@@ -62,7 +62,8 @@ def read_fasttext(
     words, pruned = _dictionary(stream, wanted, versioned)
     if versioned and stream.take(1, "the header of the matrix") != b"\0":
         raise DataError(
-            "must not be a quantised model (.ftz); take the .bin or the .vec of the same model", stream.path
+            "must not be a quantised model (.ftz); take the .bin or the .vec of the same model",
+            stream.path,
         )
     found = wanted.found()
     rows: dict[str, list[int]] = {}
@@ -80,7 +81,9 @@ def read_fasttext(
     facts = [f"fastText model (binary): {words} words, {settings.width} numbers each"]
     from_ngrams = len(rows) - len(found)
     if from_ngrams:
-        facts.append(f"vectors made of n-grams of letters, for words that are not in it: {from_ngrams}")
+        facts.append(
+            f"vectors made of n-grams of letters, for words that are not in it: {from_ngrams}"
+        )
     return list(rows), vectors, facts
 
 
@@ -89,7 +92,9 @@ def ngram_rows(word: str, settings: FastTextSettings) -> list[int]:
     characters = [character.encode("utf-8", "surrogatepass") for character in f"<{word}>"]
     rows = []
     for start in range(len(characters)):
-        for end in range(start + settings.shortest, min(start + settings.longest, len(characters)) + 1):
+        for end in range(
+            start + settings.shortest, min(start + settings.longest, len(characters)) + 1
+        ):
             if end - start > 1 or (start > 0 and start < end < len(characters)):
                 rows.append(fnv1a(b"".join(characters[start:end])) % settings.buckets)
     return rows
@@ -115,7 +120,13 @@ def _settings(stream: ByteStream, versioned: bool) -> FastTextSettings:
     # dim, ws, epoch, minCount, neg, wordNgrams, loss, model, bucket, minn, maxn, lrUpdateRate
     numbers = stream.numbers("<i4", 12, what).tolist()
     stream.take(8, what)  # the sampling threshold
-    width, model, buckets, shortest, longest = numbers[0], numbers[7], numbers[8], numbers[9], numbers[10]
+    width, model, buckets, shortest, longest = (
+        numbers[0],
+        numbers[7],
+        numbers[8],
+        numbers[9],
+        numbers[10],
+    )
     if versioned and version == 11 and model == 3:
         longest = 0  # its classifiers had no n-grams of letters
     if not (
@@ -184,7 +195,9 @@ def _means(
     sums = np.zeros((len(rows), width), dtype=np.float32)
     step = max(1, CHUNK // (4 * width))
     for first in range(0, height, step):
-        block = stream.numbers("<f4", min(step, height - first) * width, "the matrix").reshape(-1, width)
+        block = stream.numbers("<f4", min(step, height - first) * width, "the matrix").reshape(
+            -1, width
+        )
         begin, end = needed.searchsorted([first, first + len(block)])
         np.add.at(sums, slots[begin:end], block[needed[begin:end] - first])
     sums /= counts[:, None]

@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 from seqloom.errors import DataError, printable
 from seqloom.files import open_binary
 from seqloom.text.vectors.byte_stream import ByteStream
-from seqloom.text.vectors.fasttext_model import MAX_WIDTH, MAX_WORD_BYTES, is_fasttext, read_fasttext
+from seqloom.text.vectors.fasttext_model import (
+    MAX_WIDTH,
+    MAX_WORD_BYTES,
+    is_fasttext,
+    read_fasttext,
+)
 from seqloom.text.vectors.wanted_words import WantedWords
 
 Vector = NDArray[np.float32]
@@ -73,13 +78,19 @@ def read_word_vectors(
     return WordVectors(tuple(words), vectors, tuple(facts))
 
 
-def _read_entries(stream: ByteStream, wanted: WantedWords[Vector]) -> tuple[list[str], Vector, list[str]]:
+def _read_entries(
+    stream: ByteStream, wanted: WantedWords[Vector]
+) -> tuple[list[str], Vector, list[str]]:
     """The forms that are one word after the other."""
     first, _, rest = stream.peek(HEAD).partition(b"\n")
     header = _header(first, stream.path)
     width = _width_of(first, stream.path) if header is None else header[1]
     binary = header is not None and _is_binary(rest, width)
-    entries = _binary_entries(stream, *header) if binary and header else _text_entries(stream, header, width)
+    entries = (
+        _binary_entries(stream, *header)
+        if binary and header
+        else _text_entries(stream, header, width)
+    )
     number = unreadable = 0
     for entry in entries:
         number += 1
@@ -107,7 +118,9 @@ def _header(line: bytes, path: str) -> tuple[int, int] | None:
         return None
     words, width = map(int, parts)
     if not 1 <= width <= MAX_WIDTH:
-        raise DataError(f"vectors must have 1 to {MAX_WIDTH} numbers, but the header says {width}", path, 1)
+        raise DataError(
+            f"vectors must have 1 to {MAX_WIDTH} numbers, but the header says {width}", path, 1
+        )
     return words, width
 
 
@@ -149,7 +162,9 @@ def _is_binary(rest: bytes, width: int) -> bool:
     )
 
 
-def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int) -> Iterator[VectorEntry]:
+def _text_entries(
+    stream: ByteStream, header: tuple[int, int] | None, width: int
+) -> Iterator[VectorEntry]:
     """Of a file that is text."""
     lines, blank, words = enumerate(stream.lines(), start=1), 0, 0
     if header is not None:
@@ -159,13 +174,17 @@ def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int
         if not line:
             blank = blank or number
             continue
-        word, *numbers = line.rsplit(b" ", width) if line.count(b" ") > width else line.split(b" ", 1)
+        word, *numbers = (
+            line.rsplit(b" ", width) if line.count(b" ") > width else line.split(b" ", 1)
+        )
         several = word.rstrip(b" ").rsplit(b" ", 1)
         surplus = len(several) > 1 and _is_number(several[1])
         if blank or line.count(b" ") < width or surplus:
             have = "0" if blank else "more" if surplus else str(line.count(b" "))
             raise DataError(
-                f"must have a word and {width} numbers, but has {have}", stream.path, blank or number
+                f"must have a word and {width} numbers, but has {have}",
+                stream.path,
+                blank or number,
             )
         words += 1
         if header is not None and words > header[0]:
@@ -188,7 +207,9 @@ def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[Vect
     for number in range(1, words + 1):
         what = f"word {number} of {words}"
         word = stream.until(b" ", MAX_WORD_BYTES, what)
-        yield VectorEntry(word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None)
+        yield VectorEntry(
+            word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None
+        )
     if stream.peek(2) not in (b"", b"\n"):
         raise DataError(
             f"must end after {words} words, as its first line says, but goes on; get the file again",
@@ -206,7 +227,9 @@ def _vector(entry: VectorEntry, word: str, binary: bool, path: str) -> Vector:
         if wrong:
             shown = printable(wrong[0][:20].decode("utf-8", "replace"))
             raise DataError(
-                f"must have a word and {len(parts)} numbers, but {shown!r} is none", path, entry.line
+                f"must have a word and {len(parts)} numbers, but {shown!r} is none",
+                path,
+                entry.line,
             )
         with np.errstate(over="ignore"):
             vector = np.array([float(part) for part in parts], dtype=np.float32)

@@ -138,7 +138,10 @@ def _percent(share: float) -> str:
 
 
 def degeneration(
-    folder: str | Path, paths: Sequence[str], data_settings: Mapping[str, object], config: DegenerationConfig
+    folder: str | Path,
+    paths: Sequence[str],
+    data_settings: Mapping[str, object],
+    config: DegenerationConfig,
 ) -> Degeneration:
     """Compares the strategies: a table, a chart in `output`, and the texts in `samples_output`.
 
@@ -146,7 +149,9 @@ def degeneration(
     DataError where no document is long enough.
     """
     picture = new_file(config.output, PICTURES)
-    samples = None if config.samples_output is None else new_file(config.samples_output, (".jsonl",))
+    samples = (
+        None if config.samples_output is None else new_file(config.samples_output, (".jsonl",))
+    )
     strategies = _strategies(config)
     if not paths:
         raise UsageError(
@@ -156,9 +161,13 @@ def degeneration(
     bundle = language_model(folder)
     new_tokens = fitting_new_tokens(bundle, config.prompt_tokens, config.new_tokens)
     data = data_config(Path(folder), data_settings)
-    humans, too_short = read_human_texts(bundle, paths, data, config.prompt_tokens, new_tokens, config.limit)
+    humans, too_short = read_human_texts(
+        bundle, paths, data, config.prompt_tokens, new_tokens, config.limit
+    )
     texts = {
-        HUMAN: score_continuations(bundle, humans, [(human.continuation, human.finished) for human in humans])
+        HUMAN: score_continuations(
+            bundle, humans, [(human.continuation, human.finished) for human in humans]
+        )
     }
     for number, (name, settings) in enumerate(strategies.items(), start=1):
         started = time.monotonic()
@@ -246,7 +255,9 @@ def read_human_texts(
         f" are compared; {len(too_short):,} documents were too short"
     )
     if unknown := count_unknown_tokens(bundle, texts):
-        logger.info(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
+        logger.info(
+            f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded"
+        )
     return texts, len(too_short)
 
 
@@ -275,7 +286,9 @@ def continue_prompts(
     for first in range(0, len(texts), batch_rows):
         prompts = [[*bos, *text.prompt] for text in texts[first : first + batch_rows]]
         earlier = [Earlier(sample=first + number) for number in range(len(prompts))]
-        found = finish(steps(model, None, prompts, [new_tokens] * len(prompts), options, earlier=earlier))
+        found = finish(
+            steps(model, None, prompts, [new_tokens] * len(prompts), options, earlier=earlier)
+        )
         outputs += [require_hypotheses(hypotheses, options.strategy)[0] for hypotheses in found]
     return outputs
 
@@ -294,7 +307,9 @@ def fitting_new_tokens(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | 
             f"but are {prompt_tokens} and {new_tokens or 1}; ask for fewer"
         )
     if new_tokens is None and room < NEW_TOKENS:
-        logger.info(f"{room} new tokens instead of {NEW_TOKENS}: the model looks at {context} tokens")
+        logger.info(
+            f"{room} new tokens instead of {NEW_TOKENS}: the model looks at {context} tokens"
+        )
     return new_tokens or int(min(room, NEW_TOKENS))
 
 
@@ -302,7 +317,9 @@ def score_continuations(
     bundle: LoadedRun, texts: Sequence[HumanText], continuations: Sequence[tuple[list[int], bool]]
 ) -> list[ScoredContinuation]:
     """Adds the probabilities of its tokens to each (continuation, whether the text ends there)."""
-    whole = [[*text.prompt, *tokens] for text, (tokens, _) in zip(texts, continuations, strict=True)]
+    whole = [
+        [*text.prompt, *tokens] for text, (tokens, _) in zip(texts, continuations, strict=True)
+    ]
     scores = score_texts(bundle.model, whole, bundle.tokenizer.special_ids)
     written = []
     for (tokens, finished), score in zip(continuations, scores, strict=True):
@@ -312,7 +329,10 @@ def score_continuations(
 
 
 def _records(
-    bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[ScoredContinuation]
+    bundle: LoadedRun,
+    strategy: str,
+    humans: Sequence[HumanText],
+    texts: Sequence[ScoredContinuation],
 ) -> Iterator[dict[str, object]]:
     for human, text in zip(humans, texts, strict=True):
         loop = repetition_loop(text.tokens)

@@ -142,12 +142,15 @@ class ExactSearcher:
                 f"the widths of beams must be from 1 to {WIDEST_BEAM}, but are {', '.join(map(str, widths))}"
             )
         self.searches: dict[str, Strategy] = {
-            f"beam {width}": BeamSearch(width=width, length_penalty=length_penalty) for width in widths
+            f"beam {width}": BeamSearch(width=width, length_penalty=length_penalty)
+            for width in widths
         }
         beam = replace(self.settings, n_best=1, strategy="beam")
         self._options = generation_options(beam, bundle.tokenizer)
         if self.settings.strategy == "beam":
-            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = self._options.strategy
+            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = (
+                self._options.strategy
+            )
         else:
             logger.info(
                 "decode.strategy of this folder is sample: what it decodes with is not among the searches,"
@@ -208,7 +211,9 @@ class ExactSearcher:
         best = found.best
         outputs: dict[str, BeamOutput | None] = {}
         for name, (beam, seconds) in beams.items():
-            outputs[name] = self._output(beam, start, best and best.score, seconds) if beam else None
+            outputs[name] = (
+                self._output(beam, start, best and best.score, seconds) if beam else None
+            )
         best_text = self._text(start, best.tokens) if best else None
         gap = found.gap if best else None
         return SearchResult(
@@ -238,7 +243,9 @@ class ExactSearcher:
     ) -> BeamOutput:
         length = len(beam.tokens) + beam.finished
         score = beam.log_probability / float(length**self.length_penalty)
-        shortfall = None if best_score is None or not beam.finished else max(0.0, best_score - score)
+        shortfall = (
+            None if best_score is None or not beam.finished else max(0.0, best_score - score)
+        )
         return BeamOutput(
             text=self._text(start, beam.tokens),
             tokens=beam.tokens,
@@ -302,7 +309,9 @@ class SearchErrors:
             search=name,
             errors=sum(shortfall > TOLERANCE for shortfall in shortfalls),
             cut_off=len(results) - len(shortfalls),
-            same=sum(beam.tokens == result.tokens for result, beam in outputs if beam and beam.finished),
+            same=sum(
+                beam.tokens == result.tokens for result, beam in outputs if beam and beam.finished
+            ),
             mean_shortfall=_mean(shortfalls),
             largest_shortfall=max(shortfalls, default=0.0),
             mean_length=_mean([len(beam.tokens) for beam in beams]),

@@ -19,7 +19,13 @@ from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.chart_panels import Panel, line_panels
 from seqloom.explaining.charts import MOST_SERIES, save_chart
-from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, NormCurve, gradient_flow
+from seqloom.explaining.gradient_flow import (
+    STATES,
+    GradientFlow,
+    LayerFlow,
+    NormCurve,
+    gradient_flow,
+)
 from seqloom.protocols import Objective, device_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs.output_files import PICTURES, new_file
@@ -104,7 +110,9 @@ def explain_gradient_flow(
             raise UsageError(
                 f"{printable(str(folder))}: must be a run folder of a recurrent model, but holds no {RUN}"
             )
-    make_batch = _batch_maker(tasks.pop(), paths, data_config(Path(folders[0]), data_settings), rows)
+    make_batch = _batch_maker(
+        tasks.pop(), paths, data_config(Path(folders[0]), data_settings), rows
+    )
     batches = {run: make_batch(bundle) for run, bundle in bundles.items()}
     flows = {run: _flow_of(bundles[run], batch) for run, batch in batches.items()}
     chart = line_panels(flow_panels(flows), title=TITLE, subtitle=SUBTITLE, log_y=True)
@@ -122,7 +130,9 @@ def _batch_maker(
             texts = _first_texts(pieces, rows)
         return lambda bundle: _text_batch(bundle, texts, rows)
     with closing(each_pair(paths, data)) as records:  # closing it logs what was left out
-        pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
+        pairs = [
+            (record.fields["source"], record.fields["target"]) for record in islice(records, rows)
+        ]
     return lambda bundle: _pair_batch(bundle, pairs, data.max_length)
 
 
@@ -140,7 +150,10 @@ def flow_panels(flows: dict[str, GradientFlow]) -> list[list[Panel]]:
     rows = []
     for name in gradients:
         row = []
-        for label, lines in (("‖∂L/∂s_t‖", gradients[name]), ("‖∂s_n/∂s_t‖ / √width", jacobians[name])):
+        for label, lines in (
+            ("‖∂L/∂s_t‖", gradients[name]),
+            ("‖∂s_n/∂s_t‖ / √width", jacobians[name]),
+        ):
             series = {line: points for line, points in lines.items() if points}
             if series:
                 row.append(Panel(title=name, series=series, x=TIME_AXIS, y=label))
@@ -198,7 +211,9 @@ def _text_batch(bundle: LoadedRun, texts: Sequence[str], rows: int) -> TextBatch
     windows: list[list[int]] = []
     for ids in bundle.tokenizer.encode(texts):
         document = decoder_ids(ids, special_ids)
-        windows += [document[first : first + STEPS + 1] for first in range(0, len(document) - 1, STEPS)]
+        windows += [
+            document[first : first + STEPS + 1] for first in range(0, len(document) - 1, STEPS)
+        ]
     windows = windows[:rows]
     inputs = pad([window[:-1] for window in windows], special_ids.pad)
     targets = pad([window[1:] for window in windows], IGNORE)

@@ -106,7 +106,9 @@ def run_probe(
         done = {(row["cell"], row["distance"]) for row in report.rows}
         missing = [pair for pair in pairs if pair not in done]
         if len(missing) < len(pairs):
-            logger.info(f"{printable(str(folder))} has {len(pairs) - len(missing)} of these results already")
+            logger.info(
+                f"{printable(str(folder))} has {len(pairs) - len(missing)} of these results already"
+            )
         report.stopped = _probe_pairs(report, missing, progress)
         if report.rows:
             _draw(report)
@@ -134,7 +136,11 @@ def _probe_pairs(
             rows.append(json.loads(files.json_line(row)))  # as it will be read again
             files.write_json_lines(report.folder / RESULTS, rows)
             remaining = pairs[index + 1 :]
-            rest = f"; {len(remaining)} to go, {_at_most(rows, remaining)} at most" if remaining else ""
+            rest = (
+                f"; {len(remaining)} to go, {_at_most(rows, remaining)} at most"
+                if remaining
+                else ""
+            )
             reached = "learned" if result.learned else _shown(rows[-1])
             logger.info(
                 f"{cell} at {distance}: {reached} after {result.steps:,} updates, {result.seconds:.0f}"
@@ -146,7 +152,10 @@ def _probe_pairs(
 def _at_most(rows: Sequence[Row], pairs: Sequence[Pair]) -> str:
     """How long the pairs take if none is learned, judged by what an update has cost so far for each step of a
     sequence."""
-    costs = {row["cell"]: row["seconds"] / (row["steps"] * _update_steps(row["distance"])) for row in rows}
+    costs = {
+        row["cell"]: row["seconds"] / (row["steps"] * _update_steps(row["distance"]))
+        for row in rows
+    }
     mean = sum(costs.values()) / len(costs)
     update = sum(costs.get(cell, mean) * _update_steps(distance) for cell, distance in pairs)
     minutes = update * rows[-1]["budget"]["steps"] / 60
@@ -171,7 +180,9 @@ def read_results(report: ProbeReport) -> list[Row]:
                 raise KeyError
         except (ValueError, KeyError, TypeError):
             raise DataError(
-                "must be a result of seqloom probe, but is not; mend or move the file", str(path), number
+                "must be a result of seqloom probe, but is not; mend or move the file",
+                str(path),
+                number,
             ) from None
         ours = report.identity
         if theirs != ours:

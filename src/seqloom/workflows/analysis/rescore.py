@@ -123,7 +123,9 @@ def rescore(config: RescoreConfig) -> Rescored:
     if config.weights is not None and config.development is not None:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
     if config.metric not in METRICS:
-        raise UsageError(f"--metric must be one of {', '.join(METRICS)}, but is {printable(config.metric)!r}")
+        raise UsageError(
+            f"--metric must be one of {', '.join(METRICS)}, but is {printable(config.metric)!r}"
+        )
     output = None if config.output is None else new_file(config.output, (".jsonl", ".tsv"))
     models = model_names(config.folders)
     if config.data.text in ("total", *(f"log_probability_{name}" for name in models)):
@@ -147,7 +149,9 @@ def rescore(config: RescoreConfig) -> Rescored:
         )
     metric = METRICS[config.metric]
     measured = {
-        part: (file, _statistics(file, metric)) for part, file in with_references.items() if file.lists
+        part: (file, _statistics(file, metric))
+        for part, file in with_references.items()
+        if file.lists
     }
     if config.development is not None:
         if os.path.abspath(config.development) == os.path.abspath(config.path):
@@ -155,11 +159,15 @@ def rescore(config: RescoreConfig) -> Rescored:
                 "the weights are tuned on the lists that they are measured on: the result flatters them"
             )
         lists, counts = measured["tuning"]
-        logger.info(f"tuning {len(features)} weights for the {metric.title} on {len(lists.lists)} lists")
+        logger.info(
+            f"tuning {len(features)} weights for the {metric.title} on {len(lists.lists)} lists"
+        )
         weights = tune(lists.rows, counts, metric.cost, starting_points(features))
     elif weights is None:
         weights = half_and_half(features)
-        chosen = ", ".join(f"{name} {weight:g}" for name, weight in zip(features, weights, strict=True))
+        chosen = ", ".join(
+            f"{name} {weight:g}" for name, weight in zip(features, weights, strict=True)
+        )
         logger.info(f"weights: {chosen}; tune them with --tune DEV")
     results = {part: measure(*pair, metric, features, weights) for part, pair in measured.items()}
     ordered = _best_first(scored["test"], weights, features, models)
@@ -210,7 +218,9 @@ def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) ->
             )
         if name not in known:
             hint = "; the lists have no given score" if name == GIVEN else ""
-            raise UsageError(f"--weights can name {', '.join(known)}, but names {printable(name)!r}{hint}")
+            raise UsageError(
+                f"--weights can name {', '.join(known)}, but names {printable(name)!r}{hint}"
+            )
         if name == MEAN:
             for model in models:
                 weights[model] += weight / len(models)
@@ -258,14 +268,18 @@ def _check_given_scores(read: Sequence[list[NBest]]) -> None:
         )
 
 
-def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]) -> list[ScoredLists]:
+def _score(
+    folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]
+) -> list[ScoredLists]:
     """Each model scores each text once, however often it occurs in the lists."""
     texts = list(dict.fromkeys(text for lists in read for nbest in lists for text in nbest.texts))
     models = []
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
         scorer.log_unscored_token()
-        scores = log_progress(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
+        scores = log_progress(
+            scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15
+        )
         models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
 
     def table(nbest: NBest) -> Floats:
@@ -280,7 +294,9 @@ def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBe
 
 def _with_references(file: ScoredLists) -> ScoredLists:
     """The lists that have a reference."""
-    kept = [pair for pair in zip(file.lists, file.tables, strict=True) if pair[0].reference is not None]
+    kept = [
+        pair for pair in zip(file.lists, file.tables, strict=True) if pair[0].reference is not None
+    ]
     if 0 < len(kept) < len(file.lists):
         logger.info(
             f"{printable(file.lists[0].path)}: {len(file.lists) - len(kept)} of {len(file.lists)} lists have"
@@ -290,7 +306,9 @@ def _with_references(file: ScoredLists) -> ScoredLists:
 
 
 def _statistics(file: ScoredLists, metric: CorpusMetric) -> Ints:
-    counts = np.concatenate([metric.statistics(nbest.reference or "", nbest.texts) for nbest in file.lists])
+    counts = np.concatenate(
+        [metric.statistics(nbest.reference or "", nbest.texts) for nbest in file.lists]
+    )
     if not np.isfinite(metric.cost(counts[file.rows.starts].sum(axis=0))):
         raise DataError(
             "all references are empty, so there is no error rate; give references that hold words",
@@ -307,14 +325,18 @@ def measure(
     choices = {"first": rows.starts}
     choices |= {f"{name} alone": rows.chosen(unit) for name, unit in _alone(features).items()}
     choices["rescored"] = rows.chosen(weights)
-    scores = {name: float(metric.value(counts[chosen].sum(axis=0))) for name, chosen in choices.items()}
+    scores = {
+        name: float(metric.value(counts[chosen].sum(axis=0))) for name, chosen in choices.items()
+    }
     sign = -1 if metric.higher_is_better else 1
     best = min(scores, key=lambda name: sign * scores[name])
     ideal = oracle(rows, counts, metric.cost, choices[best])
     scores["oracle"] = float(metric.value(counts[ideal].sum(axis=0)))
     low, high = difference_interval(metric, counts[choices["first"]], counts[choices["rescored"]])
     difference = (scores["rescored"] - scores["first"], low, high)
-    return SystemScores(path=file.lists[0].path, lists=len(file.lists), systems=scores, difference=difference)
+    return SystemScores(
+        path=file.lists[0].path, lists=len(file.lists), systems=scores, difference=difference
+    )
 
 
 def _best_first(
@@ -327,7 +349,10 @@ def _best_first(
         order = np.argsort(-total, kind="stable").tolist()
         fields = []
         for index in order:
-            scores = {f"log_probability_{name}": float(table[index, features.index(name)]) for name in models}
+            scores = {
+                f"log_probability_{name}": float(table[index, features.index(name)])
+                for name in models
+            }
             fields.append(nbest.fields[index] | {"total": float(total[index])} | scores)
         texts = tuple(nbest.texts[index] for index in order)
         given = None if nbest.scores is None else tuple(nbest.scores[index] for index in order)

@@ -124,7 +124,9 @@ def train_cell(
     newest, _ = newest_checkpoint(folder)
     planned = read_state(newest).total_steps if newest is not None else result.step
     trained, seconds = trained_in(folder)
-    return CellRun(result.stopped, result.step, planned, result.metrics, seconds or elapsed, trained)
+    return CellRun(
+        result.stopped, result.step, planned, result.metrics, seconds or elapsed, trained
+    )
 
 
 def trained_in(folder: Path) -> tuple[int, float]:
@@ -146,7 +148,9 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
         data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
         outputs = predict_dataset(reader.encoder, data.held_out)
         report = data.head_task.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
-    by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
+    by_item = (
+        [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
+    )
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     tokenizer = folder / run_folder.TOKENIZER
     sha256 = files.sha256(tokenizer) if tokenizer.is_file() else ""
@@ -164,7 +168,9 @@ def _data_settings(plan: ComparisonPlan) -> dict[str, object]:
 
 
 def _training_examples(reader: TextPredictor[Any], plan: ComparisonPlan, count: int) -> list[Any]:
-    data = reading_settings(reader.text_task, reader.run.folder, reader.settings, plan.data, answers=True)
+    data = reading_settings(
+        reader.text_task, reader.run.folder, reader.settings, plan.data, answers=True
+    )
     return list(islice(reader.head_task.read(plan.data, data, ReadReport()), count))
 
 
@@ -233,7 +239,9 @@ def solve_width(name: str, count: Callable[[int], int | None], wanted: int) -> S
     `count` gives the parameters at a width, None where the model cannot have that width (its heads do not
     divide it); they grow with the width. Raises UsageError with the nearest where none is within TOLERANCE.
     """
-    first = 1 + bisect_left(range(1, LARGEST_WIDTH), wanted, key=lambda width: _next_count(count, width))
+    first = 1 + bisect_left(
+        range(1, LARGEST_WIDTH), wanted, key=lambda width: _next_count(count, width)
+    )
     solutions = []
     for width in range(max(first - LARGEST_GAP, 1), first + LARGEST_GAP):
         parameters = count(width)

@@ -17,7 +17,12 @@ import numpy as np
 
 from seqloom import files
 from seqloom.errors import FolderError, MissingExtraError, printable
-from seqloom.evaluation.significance import Difference, mean_interval, paired_bootstrap, permutation_p_value
+from seqloom.evaluation.significance import (
+    Difference,
+    mean_interval,
+    paired_bootstrap,
+    permutation_p_value,
+)
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard_chart
 from seqloom.run_file import to_plain
@@ -74,7 +79,8 @@ class CellScore(NamedTuple):
             fields = {name: score[name] for name in cls._fields if name in score}
             # JSON has no nan: it was written as null
             fields["metrics"] = {
-                name: math.nan if value is None else value for name, value in fields["metrics"].items()
+                name: math.nan if value is None else value
+                for name, value in fields["metrics"].items()
             }
             return cls(model=model, folder=folder.name, choice=choice, by_item=by_item, **fields)
         except (ValueError, KeyError, TypeError):
@@ -118,7 +124,9 @@ class LeaderboardRow:
 
     def shown(self) -> tuple[str, ...]:
         """As a line of the table."""
-        score = f"{self.mean:.4f}" + ("" if self.high is None else f" ± {self.high - self.mean:.4f}")
+        score = f"{self.mean:.4f}" + (
+            "" if self.high is None else f" ± {self.high - self.mean:.4f}"
+        )
         p = ""
         if self.p is not None:
             p = "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
@@ -182,7 +190,9 @@ class Leaderboard:
         sizes = {row.model: row.parameters for row in self.rows}
         wanted = self.plan.parameters or sizes.get(self.plan.names[0], self.rows[0].parameters)
         others = [
-            f"{model} ({size:,})" for model, size in sizes.items() if abs(size - wanted) > TOLERANCE * wanted
+            f"{model} ({size:,})"
+            for model, size in sizes.items()
+            if abs(size - wanted) > TOLERANCE * wanted
         ]
         if not others:
             return []
@@ -193,7 +203,12 @@ class Leaderboard:
         for row in self.rows:
             difference = row.item_difference
             rows.append(asdict(row) | {"item_difference": difference and difference._asdict()})
-        return {"seqloom_version": VERSION, "plan": to_plain(self.plan), "notes": self.notes(), "rows": rows}
+        return {
+            "seqloom_version": VERSION,
+            "plan": to_plain(self.plan),
+            "notes": self.notes(),
+            "rows": rows,
+        }
 
 
 def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard:
@@ -204,13 +219,22 @@ def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard
 
     def rank(model: str) -> tuple[bool, float, int]:
         mean = _mean(by_model[model], lambda cell: cell.metrics[plan.metric])  # nan comes last
-        return math.isnan(mean), -mean if plan.higher_is_better else mean, by_model[model][0].parameters
+        return (
+            math.isnan(mean),
+            -mean if plan.higher_is_better else mean,
+            by_model[model][0].parameters,
+        )
 
     best, *others = sorted(by_model, key=rank)
     tests = {model: item_difference(by_model[model], by_model[best]) for model in others}
-    p_values = {model: test.p for model, test in tests.items() if test is not None and math.isfinite(test.p)}
+    p_values = {
+        model: test.p for model, test in tests.items() if test is not None and math.isfinite(test.p)
+    }
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    rows = (_row(plan, by_model[model], tests.get(model), corrected.get(model)) for model in (best, *others))
+    rows = (
+        _row(plan, by_model[model], tests.get(model), corrected.get(model))
+        for model in (best, *others)
+    )
     return Leaderboard(plan=plan, rows=tuple(rows))
 
 
@@ -295,7 +319,9 @@ def draw(folder: Path, board: Leaderboard) -> None:
         low = row.mean if row.low is None else row.low
         high = row.mean if row.high is None else row.high
         if math.isfinite(row.mean):
-            ranked.append(RankedModel(row.model, row.mean, low, high, max(row.training_seconds, 1e-3)))
+            ranked.append(
+                RankedModel(row.model, row.mean, low, high, max(row.training_seconds, 1e-3))
+            )
     seeds, bars = "1 seed", "no intervals"
     if plan.seeds > 1:
         seeds, bars = f"{plan.seeds} seeds", "bars: 95 % intervals of the mean"

@@ -251,7 +251,9 @@ def set_value(settings: Sequence[str], key: str) -> Any:
 def settings_of(entry: ModelEntry, common: Sequence[str]) -> list[str]:
     """The settings of all models, as far as this one can follow them, then its own."""
     if entry.checkpoint is not None:
-        common = [s for s in common if not s.strip().replace("-", "_").startswith(NOT_FOR_CHECKPOINTS)]
+        common = [
+            s for s in common if not s.strip().replace("-", "_").startswith(NOT_FOR_CHECKPOINTS)
+        ]
     return [*common, *entry.settings]
 
 
@@ -273,7 +275,9 @@ def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
     """Raises UsageError where the budget is impossible."""
     match, seeds, grid = config.match, config.seeds, config.grid
     if match not in MATCHES:
-        raise UsageError(f"--match must be one of {', '.join(MATCHES)}, but is {printable(repr(match))}")
+        raise UsageError(
+            f"--match must be one of {', '.join(MATCHES)}, but is {printable(repr(match))}"
+        )
     amounts = {"parameters": (config.parameters, "parameters"), "seconds": (config.seconds, "time")}
     for name, (amount, needed) in amounts.items():
         if amount is not None and match != needed:
@@ -287,7 +291,9 @@ def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
     if set_value(config.settings, "train.seed") is not None:
         raise UsageError("train.seed cannot be set here: --seeds N takes the seeds 0 to N-1")
     if grid == 1 and (match != "steps" or set_value(config.settings, "train.max_steps") is None):
-        raise UsageError("--grid 1 tries nothing out, so it needs --match steps and --set train.max_steps=N")
+        raise UsageError(
+            "--grid 1 tries nothing out, so it needs --match steps and --set train.max_steps=N"
+        )
     if match == "parameters" and config.parameters is None and entries[0].checkpoint is not None:
         raise UsageError(
             "--match parameters goes by the first model, which is a checkpoint; put another first, or add"
@@ -359,7 +365,9 @@ def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Com
         raise FolderError(f"{printable(str(path))}: must be the plan of a comparison, but is none")
     fixed = new.keys() - CHANGEABLE | ({"threads"} if threads_given else set())
     changes = [
-        "the data have changed" if key == "files" else f"{key} was {old.get(key)!r} and is {new[key]!r}"
+        "the data have changed"
+        if key == "files"
+        else f"{key} was {old.get(key)!r} and is {new[key]!r}"
         for key in new
         if key in fixed and old.get(key) != new[key]
     ]

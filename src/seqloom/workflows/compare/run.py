@@ -121,7 +121,14 @@ def run_compare(
         settings = settings_of(entry, config.settings)
         runs.append(
             resolve(
-                task, config.data, folder, entry.model, config.validation, settings, None, entry.checkpoint
+                task,
+                config.data,
+                folder,
+                entry.model,
+                config.validation,
+                settings,
+                None,
+                entry.checkpoint,
             )
         )
     plan = make_plan(config, entries, runs)
@@ -175,7 +182,9 @@ class _Runner:
                 if run is not None:
                     runs[entry, seed] = run
         if not self.trainable:
-            raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
+            raise TrainingError(
+                "no model of the comparison could be trained: set train.learning_rate lower"
+            )
         scores = []
         # the test files are read only now, when everything is chosen and trained
         for (entry, seed), run in runs.items():
@@ -215,7 +224,8 @@ class _Runner:
             files.write_json(path, {"choices": content, "grid": grid})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
         choices = {
-            name: TrainingChoice(**choice) for name, choice in files.read_json(path)["choices"].items()
+            name: TrainingChoice(**choice)
+            for name, choice in files.read_json(path)["choices"].items()
         }
         reason = "no learning rate of its grid can be trained; set train.learning_rate lower"
         for entry in self.trainable:
@@ -248,7 +258,9 @@ class _Runner:
                 self.remaining.drop(entry.name)
                 continue
             assert steps is not None
-            pace = sum(run.seconds for run in tried.values()) / sum(run.steps for run in tried.values())
+            pace = sum(run.seconds for run in tried.values()) / sum(
+                run.steps for run in tried.values()
+            )
             own_steps = steps
             if plan.match == "time":
                 seconds = seconds or pace * steps
@@ -281,7 +293,9 @@ class _Runner:
             run = self._train(self.folder / GRID / f"{entry.slug}-{rate:g}", entry, settings)
         except TrainingError as error:
             self.remaining.finish(entry.name, short=True, seconds=None)
-            logger.info(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
+            logger.info(
+                f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})"
+            )
             return None
         self._report(entry, run, f"learning rate {rate:g}", short=True)
         return run
@@ -304,7 +318,9 @@ class _Runner:
         if entry is first and plan.parameters is None:
             return {}
         if entry.checkpoint is not None:
-            logger.info(f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are")
+            logger.info(
+                f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are"
+            )
             return {}
         # one step of any model trained from scratch: its folder says what the data are (vocabulary, labels)
         like = self.folder / GRID / "sizes"
@@ -316,7 +332,9 @@ class _Runner:
         assert wanted is not None
         settings = settings_of(entry, plan.settings)
         count = parameter_count(entry, settings, like, plan)
-        solved = solve_width(entry.name, lambda width: count(fields_at(entry, settings, width)), wanted)
+        solved = solve_width(
+            entry.name, lambda width: count(fields_at(entry, settings, width)), wanted
+        )
         logger.info(
             f"{entry.name}: {solved.parameters:,} parameters at width {solved.width} (asked for: {wanted:,})"
         )
@@ -381,7 +399,9 @@ class _Runner:
                 f"{entry.name}, {name}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.remaining}"
             )
 
-    def _score(self, entry: ModelEntry, seed: int, choice: TrainingChoice, run: CellRun) -> CellScore:
+    def _score(
+        self, entry: ModelEntry, seed: int, choice: TrainingChoice, run: CellRun
+    ) -> CellScore:
         """The score in the folder of a cell. It is measured first where it is missing, or the test files have
         changed."""
         folder, plan = self._cell_folder(entry, seed), self.plan
@@ -400,7 +420,9 @@ class _Runner:
                 "tokenizer": result.tokenizer,
                 "latency_seconds": cell_latency(folder, plan),
             }
-            files.write_json_lines(folder / PREDICTIONS, ({"score": item} for item in result.by_item))
+            files.write_json_lines(
+                folder / PREDICTIONS, ({"score": item} for item in result.by_item)
+            )
             files.write_json_lines(path, [score])
         return CellScore.read(folder, entry.name, choice)
 
