@@ -310,6 +310,14 @@ def test_the_written_example_runs(
 
 
 @pytest.mark.parametrize("name", ["gpt", "seq2seq"])
+def test_a_graph_holds_no_path_of_the_machine_that_wrote_it(
+    name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]
+) -> None:
+    for graph in exported[name][1].glob("*.onnx"):
+        assert b"seqloom" not in graph.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["gpt", "seq2seq"])
 def test_onnx_json_says_what_the_graphs_take_and_give(
     name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]
 ) -> None:

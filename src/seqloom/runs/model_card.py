@@ -27,9 +27,10 @@ def write_card(
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
         best_step = state.best_step or state.step
-        how = f"""trained with seqloom {VERSION} for {state.step:,} steps
-({state.tokens:,} {counted}); its weights are those of step {best_step:,},
-the best by validation {run.train.best}"""
+        how = (
+            f"trained with seqloom {VERSION} for {state.step:,} steps\n({state.tokens:,} {counted});"
+            f" its weights are those of step {best_step:,}, the best by validation {run.train.best}"
+        )
     start = run.model.get("from")
     begun = (
         f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"

@@ -140,9 +140,7 @@ def write_graph(graph: Graph, folder: Path) -> None:
     with _quiet():
         try:
             program = _exported(graph)
-        except (
-            Exception
-        ) as error:  # the exporter raises whatever it met; the user can only learn the reason
+        except Exception as error:  # torch raises whatever it met; the user can only learn why
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise SeqloomError(
                 f"{graph.file}: torch cannot export this model to ONNX ({printable(reason)})"
@@ -182,6 +180,11 @@ def _exported(graph: Graph) -> torch.onnx.ONNXProgram:
     written = (*program.model.graph.inputs, *program.model.graph.outputs)
     for onnx_value, named in zip(written, (*graph.inputs, *graph.outputs), strict=True):
         onnx_value.shape = ir.Shape(named.shape)
+    for part in program.model.graphs():
+        for node in part:
+            node.metadata_props.clear()  # stack traces with paths of this machine
+            for output in node.outputs:
+                output.metadata_props.clear()
     return program
 
 
