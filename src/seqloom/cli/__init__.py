@@ -89,10 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(words: list[str], plugins: list[str]) -> int:
     for pair in pairwise(words):
-        if pair in (
-            ("--validation", "-"),
-            ("--test", "-"),
-        ):  # cyclopts would take - as training data
+        # cyclopts would take - as training data
+        if pair in (("--validation", "-"), ("--test", "-")):
             message = (
                 "validation and test data must be files;"
                 " only training data can come from standard input"
@@ -101,7 +99,13 @@ def _run(words: list[str], plugins: list[str]) -> int:
     with notices_on_standard_error():
         if plugins:
             _load_plugins(plugins)
-        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(
+            words,
+            console=Console(),  # as wide as the terminal is now
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
     return code if isinstance(code, int) else 0
 
 
