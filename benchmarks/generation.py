@@ -55,9 +55,8 @@ def our_model() -> GPT:
         documents="joined",
     )
     model = GPT(config).eval()
-    with (
-        torch.no_grad()
-    ):  # sharper than at the start, so that the likeliest token is far from the next
+    # sharper than at the start, so that the likeliest token is far from the next
+    with torch.no_grad():
         model.embedding.weight.mul_(8)
     return model
 
@@ -82,9 +81,8 @@ def peer_model(ours: GPT) -> Any:
                 (block.mlp.c_proj, "feed_forward.output"),
             ):
                 weight = mine[f"{at}{name}.weight"]
-                theirs.weight.copy_(
-                    weight.T if weight.dim() == 2 else weight
-                )  # Conv1D keeps a map the other way round
+                # Conv1D keeps a map the other way round
+                theirs.weight.copy_(weight.T if weight.dim() == 2 else weight)
                 theirs.bias.copy_(mine[f"{at}{name}.bias"])
         body.ln_f.weight.copy_(mine["stack.norm.weight"])
         body.ln_f.bias.copy_(mine["stack.norm.bias"])
@@ -98,9 +96,8 @@ def our_run(model: GPT, way: str, read: Tensor) -> Run:
         "sample": Sampling(seed=0),
     }
     decode = DecodeConfig(strategy="sample", top_k=TOP_K) if way == "sample" else DecodeConfig()
-    rules = logits_processors(
-        decode, [EOS], EOS
-    )  # without an end: 128 tokens each, as the peer is told to make
+    # without an end: 128 tokens each, as the peer is told to make
+    rules = logits_processors(decode, [EOS], EOS)
     texts, limits = read.tolist(), [NEW] * len(read)
 
     def run() -> list[list[int]]:

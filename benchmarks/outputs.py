@@ -113,10 +113,11 @@ def peak_memory(name: str, vocabulary: int, dtype: str) -> float:
         dtype,
         str(torch.get_num_threads()),
     ]
+    # glibc gives back at once what is freed: the same figure every time
     environment = {
         **os.environ,
         "MALLOC_MMAP_THRESHOLD_": "65536",
-    }  # glibc gives back at once what is freed: the same figure every time
+    }
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment
     )
@@ -136,9 +137,8 @@ def print_memory(name: str, vocabulary: str, dtype: str, threads: str) -> None:
 
 def measure(vocabulary: int, dtype: str, rounds: int) -> dict[str, dict[str, Any]]:
     """The figures of all ways that there are in that precision."""
-    names = [
-        name for name in WAYS if name != ADAPTIVE or dtype == "float32"
-    ]  # torch's raises RuntimeError under autocast
+    # torch's raises RuntimeError under autocast
+    names = [name for name in WAYS if name != ADAPTIVE or dtype == "float32"]
     timing = interleaved({name: way_of(name, vocabulary, dtype) for name in names}, rounds=rounds)
     found = {}
     for name in names:

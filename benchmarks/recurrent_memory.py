@@ -43,10 +43,11 @@ def peak_memory(case: Case, way: str, size: Size) -> float:
         str(size),
         str(torch.get_num_threads()),
     ]
+    # glibc gives back at once what is freed: the same figure every time
     environment = {
         **os.environ,
         "MALLOC_MMAP_THRESHOLD_": "65536",
-    }  # glibc gives back at once what is freed: the same figure every time
+    }
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment
     )

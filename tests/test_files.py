@@ -101,9 +101,8 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         path = tmp_path / folder / "a.txt"
         with pytest.raises(FolderError) as caught:
             files.write_atomic(path, b"new")
-        assert (
-            str(caught.value) == f"{path}: cannot be written ({reason})"
-        )  # where nothing was before, nothing is said to be whole
+        # where nothing was before, nothing is said to be whole
+        assert str(caught.value) == f"{path}: cannot be written ({reason})"
 
 
 def test_a_link_is_another_name(tmp_path: Path) -> None:

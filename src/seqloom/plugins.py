@@ -121,9 +121,8 @@ def _import_file(module: str, path: str) -> None:
     spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[module] = importlib.util.module_from_spec(
-        spec
-    )  # dataclasses look their module up there
+    # dataclasses look their module up there
+    sys.modules[module] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[module])
     except BaseException:

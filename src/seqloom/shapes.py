@@ -47,9 +47,8 @@ def reversal(mask: Tensor) -> Tensor:
     """
     steps = mask.shape[1]
     positions = torch.arange(steps, device=mask.device).expand_as(mask)
-    true_first = (
-        positions.masked_fill(~mask, steps).sort(dim=1).values
-    )  # the true positions, then `steps`
+    # the true positions, then `steps`
+    true_first = positions.masked_fill(~mask, steps).sort(dim=1).values
     lengths = mask.sum(dim=1, keepdim=True)
     rank = mask.cumsum(dim=1) - 1  # of each true step among the true steps
     opposite = (lengths - 1 - rank).clamp(0, steps - 1)

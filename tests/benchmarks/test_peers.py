@@ -62,6 +62,5 @@ def test_each_peer_computes_what_our_layers_do(case: Case, dtype: torch.dtype) -
                 one.shape == their.shape and torch.allclose(one, their, rtol=near, atol=near)
                 for their in theirs
             )
-        torch.testing.assert_close(
-            squares(theirs), squares(ours), rtol=10 * near, atol=near
-        )  # a loop has W_h gate by gate
+        # a loop has W_h gate by gate
+        torch.testing.assert_close(squares(theirs), squares(ours), rtol=10 * near, atol=near)

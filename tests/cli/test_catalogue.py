@@ -294,9 +294,8 @@ def test_is_refused_in_one_line(
     ran = command(*CHECK, *case.files, *case.words, "--json")
     *notices, line = ran.err.splitlines()
     assert re.match(f"seqloom: {case.message}", line), line
-    assert all(
-        re.search("is taken as source and|no header", notice) for notice in notices
-    )  # a guess is said, whatever comes after it
+    # a guess is said, whatever comes after it
+    assert all(re.search("is taken as source and|no header", notice) for notice in notices)
     assert (ran.code, ran.out) == (2, "")
     assert line.isprintable()
 

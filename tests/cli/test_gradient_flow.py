@@ -130,9 +130,8 @@ def test_all_numbers_as_json(
     assert (tmp_path / "gradient-flow.png").read_bytes().startswith(b"\x89PNG")
     assert (told["rows"], told["picture"]) == (20, "gradient-flow.png")
     flow = told["runs"]["lstm"]
-    assert flow["loss"] == pytest.approx(
-        loss, rel=1e-4
-    )  # the objective of the training, without smoothing
+    # the objective of the training, without smoothing
+    assert flow["loss"] == pytest.approx(loss, rel=1e-4)
     encoder, decoder = flow["layers"]
     assert (encoder["name"], encoder["cell"], encoder["direction"], encoder["width"]) == (
         "encoder 1",
@@ -143,9 +142,8 @@ def test_all_numbers_as_json(
     assert set(encoder["gates"]) == set(decoder["spectra"]) == {"i", "f", "g", "o"}
     assert len(encoder["spectra"]["f"]["singular_values"]) == 8
     for state in ("h", "c"):
-        assert encoder["states"][state]["jacobian"]["mean"][0] == pytest.approx(
-            1, rel=1e-13
-        )  # in float64
+        # in float64
+        assert encoder["states"][state]["jacobian"]["mean"][0] == pytest.approx(1, rel=1e-13)
         assert encoder["states"][state]["gradient_from_start"]["rows"][0] == 20
         assert len(encoder["states"][state]["gradient_from_start"]["mean"]) == encoder["steps"]
 
@@ -161,10 +159,11 @@ def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Pat
     )
     flags = ("--gradient-flow", "--json", "--rows", "2", "--output")
     told = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "a.svg").json
+    # 7 characters and </s>
     assert (told["rows"], told["runs"]["lstm"]["layers"][0]["steps"]) == (
         2,
         8,
-    )  # 7 characters and </s>
+    )
     cut = command(
         "explain",
         lstm,

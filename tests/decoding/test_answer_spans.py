@@ -66,9 +66,8 @@ def test_as_a_search_through_all_spans_of_all_windows(
     generator = np.random.default_rng(seed)
     cut = windows(len(TOKENS), room, int(generator.integers(room)))
     offsets = [TOKENS[begin:end] for begin, end in cut]
-    starts, ends = (
-        [generator.normal(size=room + 3).round(1) for _ in cut] for _ in range(2)
-    )  # as rows are padded: longer than a window
+    # as rows are padded: longer than a window
+    starts, ends = ([generator.normal(size=room + 3).round(1) for _ in cut] for _ in range(2))
     if masked:
         starts[0][1 + int(generator.integers(room))] = -np.inf
         ends[-1][1:] = -np.inf

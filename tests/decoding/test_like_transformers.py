@@ -119,9 +119,8 @@ def models(name: str, seed: int) -> tuple[Any, Any]:
     sharpened = theirs.get_parameter(
         LAST_NORM.get(name, "model.decoder.layers.1.final_layer_norm") + ".weight"
     )
-    torch.nn.init.normal_(
-        sharpened, std=6.0
-    )  # likely and unlikely tokens; of both signs, or a tied output would say the last token again
+    # likely and unlikely tokens; of both signs, or a tied output would say the last token again
+    torch.nn.init.normal_(sharpened, std=6.0)
     with torch.no_grad():  # and texts that end, some early, some late
         if hasattr(theirs, "final_logits_bias"):
             theirs.final_logits_bias[0, family.end] = 13.0

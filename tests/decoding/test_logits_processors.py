@@ -127,10 +127,11 @@ def best_first(row: list[float]) -> list[int]:
 def test_temperature_is_a_softmax_of_logits_divided(rows: list[list[float]], beta: float) -> None:
     logits = torch.tensor(rows)
     expected = (logits.double() / beta).log_softmax(dim=-1)
+    # of the logits, or of log-probabilities that some of the mass was taken from
     for shift in (
         0.0,
         5.0,
-    ):  # of the logits, or of log-probabilities that some of the mass was taken from
+    ):
         ruled = after(temperature(beta), logits + shift)
         assert torch.allclose(
             ruled.double(), expected, atol=1e-3 if beta < 0.1 else 1e-5, rtol=1e-5
@@ -235,18 +236,18 @@ def test_the_order_of_the_rules() -> None:
 
     assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]
     assert left(strategy="sample", top_p=0.69) == [0, round(4 / 7, 6), round(3 / 7, 6), 0, 0]
+    # 4/7 of the two that are left
     assert left(strategy="sample", top_k=2, top_p=0.57) == [
         0,
         1,
         0,
         0,
         0,
-    ]  # 4/7 of the two that are left
+    ]
     hot = [x**0.5 for x in (0.4, 0.3, 0.2, 0.1)]
     assert left(strategy="sample", temperature=2.0) == [0, *(round(x / sum(hot), 6) for x in hot)]
-    assert (
-        sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3
-    )  # 2 if top-p came first
+    # 2 if top-p came first
+    assert sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3
     assert left(strategy="beam", temperature=2.0, top_k=1) == [0, 0.4, 0.3, 0.2, 0.1]
 
 
@@ -316,9 +317,8 @@ def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
     ruled = repetition_penalty(2.0)(prefix([[1]], [[3, 3]]), log_probs)
     assert ruled.exp()[0].tolist() == pytest.approx([0.4, 0.09, 0.2, 0.01])
     assert torch.equal(repetition_penalty(1.0)(prefix([[1]], [[3, 3]]), log_probs), log_probs)
-    ended = repetition_penalty(2.0, eos=1)(
-        prefix([[1]], [[3, 3]]), log_probs
-    )  # what begins a text may end it too
+    # what begins a text may end it too
+    ended = repetition_penalty(2.0, eos=1)(prefix([[1]], [[3, 3]]), log_probs)
     assert ended.exp()[0].tolist() == pytest.approx([0.4, 0.3, 0.2, 0.01])
 
 

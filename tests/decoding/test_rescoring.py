@@ -154,9 +154,8 @@ def test_the_order_of_lists_and_of_hypotheses_with_other_totals_means_nothing(
     weights = np.array([1.0, np.sqrt(2) / 100, np.sqrt(3) / 10_000])  # equal totals: equal features
     bounds = list(itertools.pairwise([*lists.starts, len(statistics)]))
     order = np.random.default_rng(seed).permutation(len(bounds))
-    rows = [
-        sorted(range(*bounds[at]), key=lambda row: tuple(lists.features[row])) for at in order
-    ]  # stable: equal ones stay in order
+    # stable: equal ones stay in order
+    rows = [sorted(range(*bounds[at]), key=lambda row: tuple(lists.features[row])) for at in order]
     moved = NBestLists(
         features=np.concatenate([lists.features[some] for some in rows]),
         starts=np.cumsum([0, *(len(some) for some in rows[:-1])]),

@@ -135,9 +135,8 @@ def test_a_draw_is_the_first_id_whose_mass_exceeds_u(
 
 
 def test_at_the_borders_the_next_id_is_drawn() -> None:
-    ones = torch.tensor(
-        [[-math.inf, 0.0, -math.inf, 0.0, -math.inf]] * 5
-    )  # exp(0) is 1 to the last bit
+    # exp(0) is 1 to the last bit
+    ones = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]] * 5)
     u = torch.tensor([0.0, 0.5 - 2**-53, 0.5, 0.5 + 2**-53, 1 - 2**-53], dtype=torch.float64)
     assert draw(ones, u).tolist() == [1, 1, 3, 3, 3]
     impossible_first = torch.tensor([[0.0, 1.0]]).log()

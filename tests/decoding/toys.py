@@ -29,9 +29,8 @@ class Chain:
         logits = []
         for token in tokens.unbind(1):
             last = torch.where(token == PAD, last, token)
-            logits.append(
-                self.log_probs[last] + 3.0
-            )  # a logit is a log-probability up to a constant
+            # a logit is a log-probability up to a constant
+            logits.append(self.log_probs[last] + 3.0)
         return torch.stack(logits, 1), last
 
 
@@ -71,7 +70,6 @@ def fits(counts: Sequence[int], probabilities: Sequence[float]) -> bool:
     free = len(possible) - 1
     if not free:
         return True
-    z = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(
-        2 / (9 * free)
-    )  # Wilson and Hilferty 1931
+    # Wilson and Hilferty 1931
+    z = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(2 / (9 * free))
     return bool(z < 4.26)

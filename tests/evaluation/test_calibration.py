@@ -20,9 +20,10 @@ answers = st.lists(
 @given(answers, st.sampled_from([1, 5, 10, 15]))
 def test_bins_are_those_of_scikit_learn(pairs: list[tuple[float, bool]], bins: int) -> None:
     confidence, hits = np.array([c for c, _ in pairs]), np.array([h for _, h in pairs])
+    # needs both outcomes
     right, sure = calibration_curve(
         np.r_[hits, True, False], np.r_[confidence, 0.0, 0.0], n_bins=bins
-    )  # needs both outcomes
+    )
     found = reliability(np.r_[confidence, 0.0, 0.0], np.r_[hits, True, False], bins)
     used = [one for one in found if one.examples]
     assert [one.accuracy for one in used] == pytest.approx(right)

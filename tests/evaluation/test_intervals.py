@@ -15,9 +15,8 @@ def test_a_ratio_s_interval_holds_the_truth_in_95_of_100_corpora() -> None:
     held = 0
     for _ in range(1000):
         counts = generator.integers(1, 60, size=200).astype(float)
-        hardness = generator.gamma(
-            4.0, 0.5, size=200
-        )  # a document is hard or easy as a whole; mean 2
+        # a document is hard or easy as a whole; mean 2
+        hardness = generator.gamma(4.0, 0.5, size=200)
         low, high = ratio_interval(counts * hardness, counts)
         held += low <= 2.0 <= high
     assert 925 <= held <= 975  # 950 and three and a half standard deviations

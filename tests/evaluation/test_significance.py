@@ -101,9 +101,8 @@ def test_a_difference_is_found_and_its_interval_holds_it() -> None:
         )
         found = paired_bootstrap(first, second, resamples=500)
         held += found.low <= 0.3 <= found.high
-    assert (
-        270 <= held <= 296
-    )  # 285 and three and a half standard deviations; the percentiles of a hundred items are a little narrow
+    # 285 and three and a half standard deviations; the percentiles of a hundred items are a little narrow
+    assert 270 <= held <= 296
     clear = paired_bootstrap(first + 0.2, second)
     assert clear.low > 0
     assert clear.p < 0.001

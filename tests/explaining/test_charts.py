@@ -80,9 +80,8 @@ def test_png_is_twice_the_cells_and_grows_with_the_words(tmp_path: Path) -> None
         )
         sizes.append(png_size(tmp_path / "a.png"))
     assert sizes[1][0] - sizes[0][0] == pytest.approx(2 * 34 * 17, abs=8)
-    assert sizes[2][1] - sizes[1][1] == pytest.approx(
-        2 * (34 * 15 - 110), abs=60
-    )  # of two words the legend is higher
+    # of two words the legend is higher
+    assert sizes[2][1] - sizes[1][1] == pytest.approx(2 * (34 * 15 - 110), abs=60)
 
 
 def test_cells_shrink_for_long_sentences() -> None:

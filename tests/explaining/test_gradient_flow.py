@@ -420,10 +420,11 @@ def test_the_loss_is_a_mean_where_it_says_of_how_many() -> None:
         gradient_flow(model, lambda: Loss(total(), torch.tensor(4))),
     )
     assert pair.loss == pytest.approx(plain.loss / 4)
+    # of the sum
     assert (
         pair.layers[0].states["h"].gradient_from_end
         == plain.layers[0].states["h"].gradient_from_end
-    )  # of the sum
+    )
 
 
 def test_no_recurrent_layer_is_one_line() -> None:

@@ -11,9 +11,8 @@ from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.heat_maps import MOST_CELLS, head_heat_maps
 
-WEIGHTS = np.random.default_rng(0).dirichlet(
-    [1.0] * 4, size=(2, 3, 2)
-)  # (layers, heads, target, source)
+# (layers, heads, target, source)
+WEIGHTS = np.random.default_rng(0).dirichlet([1.0] * 4, size=(2, 3, 2))
 
 
 def test_each_weight_has_its_cell(tmp_path: Path) -> None:

@@ -201,10 +201,11 @@ def test_measuring_is_on_the_part_that_was_asked_for() -> None:
 
 def test_the_error_of_a_constant_answer_is_known() -> None:
     model = MemoryReader("elman", 0, 0, 8)
+    # 0.04 on either side of 1, under a triangle of height 1
     for answer, mse, within in (
         (1.0, 1 / 6, 0.078),
         (-5.0, 36 + 1 / 6, 0.0),
-    ):  # 0.04 on either side of 1, under a triangle of height 1
+    ):
         with torch.no_grad():
             model.output.weight.zero_()
             model.output.bias.fill_(answer)

@@ -262,9 +262,8 @@ def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
         assert load_pretrained(same, started) == []
         batch = asked("bert")
         assert torch.equal(same(batch), made(batch))
-        other = new_reader(
-            started, "classification", ("a", "b", "z")
-        )  # another order is another head
+        # another order is another head
+        other = new_reader(started, "classification", ("a", "b", "z"))
         assert load_pretrained(other, started)[0].startswith("new, and to be trained: head.")
         assert torch.equal(other.read(batch), made.read(batch))
 

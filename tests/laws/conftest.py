@@ -40,9 +40,8 @@ TINY: dict[str, Any] = {
     "attention_width": 5,
     "readout_width": 4,
 }
-MAPPED: dict[str, Any] = TINY | {
-    "width": 5
-}  # widths differ, so the bridge is a map and not the identity
+# widths differ, so the bridge is a map and not the identity
+MAPPED: dict[str, Any] = TINY | {"width": 5}
 PLAIN: dict[str, Any] = MAPPED | {"attention": "none", "bidirectional": False}
 
 

@@ -188,9 +188,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no letter twice": {"no_repeat_ngram": 1, "begin": "z"},
     "groups": {"beam": 4, "groups": 2, "n_best": 3},
 }
-WRITERS = [
-    name for name in MARKS if name != "bart"
-]  # a language model begins with one mark at most
+# a language model begins with one mark at most
+WRITERS = [name for name in MARKS if name != "bart"]
 TRANSLATORS = ["ours", "t5", "bart"]
 
 

@@ -112,9 +112,8 @@ def test_the_gradient_is_right_and_no_padding_reaches_it() -> None:
     got = torch.autograd.grad(crf.losses(emissions, MASK, tags).sum(), parameters)
     torch.testing.assert_close(got, torch.autograd.grad(torch.stack(parts).sum(), parameters))
     clean = emissions.nan_to_num().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda e, *_: crf.losses(e, MASK, tags), (clean, *parameters)
-    )  # which are changed where they are
+    # which are changed where they are
+    assert torch.autograd.gradcheck(lambda e, *_: crf.losses(e, MASK, tags), (clean, *parameters))
 
 
 @pytest.mark.parametrize("names", [(), BIO])

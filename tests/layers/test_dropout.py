@@ -75,10 +75,11 @@ def test_one_mask_multiplies_the_state_at_all_steps_of_a_sequence(way: str) -> N
     assert len(seen) == 2
     for h in seen:
         scale = h[:, 0]
+        # inverted: no scale in evaluation
         assert set(scale.flatten().tolist()) == {
             0.0,
             1 / (1 - SHARE),
-        }  # inverted: no scale in evaluation
+        }
         for t in range(STEPS):
             close(h[:, t], scale ** (t + 1))
     masks = [seen[k][row, 0] for k in range(2) for row in range(ROWS)]

@@ -138,11 +138,12 @@ def test_sums_are_those_of_scikit_learns_vectors(features: str, longest: int) ->
     )
     vectorizer.fit(texts)
     weights = weights_of(model, list(vectorizer.get_feature_names_out()))
+    # n-grams that no text of ROWS has are left out below
     unseen = [
         *ROWS,
         [3, 9, 9, 3, 3],
         [5, 3, 4, 4],
-    ]  # n-grams that no text of ROWS has are left out below
+    ]
     for row in unseen:
         pairs = {pair for known in ROWS for pair in pairwise(known)}
         if longest > 1 and not set(pairwise(row)) <= pairs:

@@ -123,10 +123,11 @@ def test_hidden_states_are_the_equations(model: Bert) -> None:
         for row in range(2):
             close(found[row][mask[row]], written_out(model, texts[row], segments[row]))
         assert not found[~mask].any()
+    # segment 0 unless said
     close(
         model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool))[0],
         written_out(model, TEXT, [0] * 5),
-    )  # segment 0 unless said
+    )
 
 
 def written_logits(model: Bert, state: Tensor) -> Tensor:

@@ -134,9 +134,8 @@ def packed(seed: int, rows: int = 3, steps: int = 12) -> tuple[Tensor, Tensor]:
     tokens[torch.rand(rows, steps, generator=draw) < 0.1] = UNK
     targets = tokens.roll(-1, dims=1)
     targets[targets == BOS] = EOS
-    targets[torch.rand(rows, steps, generator=draw) < 0.2] = (
-        FIRST + 2
-    )  # not what the row goes on with
+    # not what the row goes on with
+    targets[torch.rand(rows, steps, generator=draw) < 0.2] = FIRST + 2
     targets[0, 1], targets[1, 2], targets[2, 3] = IGNORE, PAD, BOS
     return tokens, targets
 
@@ -221,14 +220,16 @@ def test_reading_in_pieces_is_reading_at_once(order: int, pieces: tuple[int, ...
 def test_padding_is_a_step_that_does_not_happen(order: int) -> None:
     model = fitted(order)
     tokens, targets = packed(2)
+    # 12 of each row
     real = (
         torch.rand(3, 30, generator=torch.Generator().manual_seed(0)).argsort(dim=1).argsort(dim=1)
         < 12
-    )  # 12 of each row
+    )
+    # padding anywhere, right, left
     real[1], real[2] = (
         torch.arange(30) < 12,
         torch.arange(30) >= 18,
-    )  # padding anywhere, right, left
+    )
     padded, padded_targets = torch.full((3, 30), PAD), torch.full((3, 30), IGNORE)
     padded[real], padded_targets[real] = tokens.flatten(), targets.flatten()
     read = model(tokens[:, :4], None)[1]
@@ -295,9 +296,8 @@ def test_weights_are_all_there_is() -> None:
     )
     other = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=3), renamed).to(torch.float64)
     assert other.config == config
-    assert not torch.equal(
-        other.log_probs(*tokens, None)[0], expected
-    )  # the tables of other keys exist now
+    # the tables of other keys exist now
+    assert not torch.equal(other.log_probs(*tokens, None)[0], expected)
     other.load_state_dict(model.state_dict())
     close(other.log_probs(*tokens, None)[0], expected)
 
@@ -317,9 +317,8 @@ def test_documents_may_be_shorter_than_the_order() -> None:
     assert float(model(torch.tensor([[BOS, FIRST, FIRST]]), None)[0].exp().sum()) == pytest.approx(
         3, abs=1e-5
     )
-    cut = Ngram.fit(
-        NgramConfig(vocabulary_size=VOCABULARY, order=2), np.array([FIRST, EOS, FIRST])
-    )  # cut off within a document
+    # cut off within a document
+    cut = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=2), np.array([FIRST, EOS, FIRST]))
     assert cut.config.sizes == (VOCABULARY, 2)
 
 

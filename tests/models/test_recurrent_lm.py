@@ -158,9 +158,8 @@ def logits_of(model: RecurrentLM, h: Tensor, before: list[int]) -> Tensor:
         for n in range(1, min(model.output.order - 1, len(before)) + 1):
             history = torch.full((1, model.output.order - 1), NO_TOKEN)
             history[0, -n:] = torch.tensor(before[-n:])
-            start = int(
-                model.output.starts(history)[0, n - 1]
-            )  # the hash itself is held to by tests/layers/test_maxent.py
+            # the hash itself is held to by tests/layers/test_maxent.py
+            start = int(model.output.starts(history)[0, n - 1])
             logits = logits + model.output.table[start : start + VOCABULARY]
     return logits  # type: ignore[no-any-return]
 

@@ -118,11 +118,12 @@ def test_a_build_makes_what_loads_without_any_special_instructions(
     (made,) = build(copied(tmp_path))
     assert made == tmp_path / "recurrent-plain.so"
     assert load(made) is not None
+    # nothing else is left
     assert {path.suffix for path in tmp_path.iterdir()} == {
         ".h",
         ".cpp",
         ".so",
-    }  # nothing else is left
+    }
 
 
 def test_without_a_compiler_one_line_says_so(

@@ -203,9 +203,8 @@ def test_a_pair_over_the_budget_and_the_batches(tmp_path: Path) -> None:
     report = examined(tmp_path, pairs, settings=[WORDS, "train.batch_tokens=12", "train.epochs=3"])
     assert found(report)["train: pair longer than train.batch_tokens=12"] == (1, "train.jsonl:10")
     assert report.training["longest_pair_in_ids"] == 14
-    assert (
-        report.training["batches_an_epoch"] == 6
-    )  # 2 + 2 and marks are 6 ids: two a batch, the last of them and the long one alone
+    # 2 + 2 and marks are 6 ids: two a batch, the last of them and the long one alone
+    assert report.training["batches_an_epoch"] == 6
     assert report.training["steps"] == 18
     rows = examined(tmp_path, pairs, settings=[WORDS, "train.batch_rows=4", "train.max_steps=7"])
     assert (rows.training["batches_an_epoch"], rows.training["steps"], rows.training["batch"]) == (
@@ -311,9 +310,10 @@ def test_a_length_that_cuts_most_texts_is_an_error(tmp_path: Path) -> None:
     assert report.errors == [
         "data.max_length=2 must leave most training texts whole, but cuts 4 of 6; raise it"
     ]
+    # half of them
     assert (
         examined(tmp_path, [*pairs, ("a", "b")], settings=[WORDS, "data.max_length=2"]).errors == []
-    )  # half of them
+    )
 
 
 def test_one_pair_is_no_training_set(tmp_path: Path) -> None:

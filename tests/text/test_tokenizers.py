@@ -334,9 +334,8 @@ def test_sizes_are_as_asked_for_where_the_text_allows() -> None:
     assert train_tokenizer(texts, "words", 10_000).vocabulary_size == 16 + 300
     assert train_tokenizer(texts, "bytes").vocabulary_size == 16 + 256
     assert train_tokenizer(texts, "characters").vocabulary_size == 16 + len(set(texts[0]))
-    assert (
-        train_tokenizer(["abcdefgh ijklmnop"], "bpe").vocabulary_size == 16 + 256
-    )  # a pair seen once is not merged
+    # a pair seen once is not merged
+    assert train_tokenizer(["abcdefgh ijklmnop"], "bpe").vocabulary_size == 16 + 256
     assert 300 < train_tokenizer(texts, "bpe", 100_000).vocabulary_size < 16 + 256 + 2000
 
 
@@ -481,9 +480,8 @@ def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException)
 
 def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
     with pytest.raises(SeqloomError, match="could not load") as caught, panics_are_errors("load"):
-        models.BPE(
-            {"a": 0, "b": 1}, [("a", "b")]
-        )  # panics in tokenizers 0.23, an Exception in others
+        # panics in tokenizers 0.23, an Exception in others
+        models.BPE({"a": 0, "b": 1}, [("a", "b")])
     assert "\n" not in str(caught.value)
 
 

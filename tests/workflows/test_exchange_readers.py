@@ -354,9 +354,8 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
         strict=True,
     ):
         starts = [sum(len(word) + 1 for word in one[:at]) for at in range(len(one))]
-        first = [
-            next(piece for piece in pieces if piece["start"] >= start - 1) for start in starts
-        ]  # which may be a blank
+        # which may be a blank
+        first = [next(piece for piece in pieces if piece["start"] >= start - 1) for start in starts]
         assert reply.content["tags"] == [piece["entity"] for piece in first]
         assert reply.content["probabilities"] == pytest.approx(
             [float(piece["score"]) for piece in first], abs=1e-5

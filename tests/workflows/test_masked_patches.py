@@ -329,9 +329,8 @@ def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:
     """Stopped and gone on with: to the bit, though what it began with is gone."""
     images, labels = squares(1, 60)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
-    prepared(
-        tmp_path / "without", [str(tmp_path / "t.npz")]
-    )  # what is kept of images without labels is not taken for labelled ones
+    # what is kept of images without labels is not taken for labelled ones
+    prepared(tmp_path / "without", [str(tmp_path / "t.npz")])
     begin = tmp_path / "begin"
     begin.mkdir()
     for name in (

@@ -358,9 +358,10 @@ def test_an_export_that_disagrees_leaves_nothing(
         tmp_path / "run", drawn(GPT(model.config), seed=1), "text-generation", "gpt"
     )
     before = sorted(tmp_path.iterdir())
+    # that of other weights
     monkeypatch.setattr(
         onnx, "write_graph", lambda graph, place: shutil.copy(folder / graph.file, place)
-    )  # that of other weights
+    )
     with pytest.raises(
         SeqloomError,
         match=r"^step\.onnx: must do what the model does .* logits differs by .* at call 1 ",

@@ -252,9 +252,8 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and nothing here hangs on it
     for copy in copies.values():
         monkeypatch.chdir(copy)
-        run_file = (
-            copy / "run" / run_folder.RUN
-        )  # it names its data by their absolute paths: now those of the copy
+        # it names its data by their absolute paths: now those of the copy
+        run_file = copy / "run" / run_folder.RUN
         if run_file.exists():
             run_file.write_text(run_file.read_text().replace(str(place), str(copy)))
         go_on(Path("run"), settings=settings)
@@ -444,9 +443,8 @@ def test_half_a_line_of_metrics_goes(place: Path, never_stopped: Path) -> None:
 
 def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path, notices: list[str]) -> None:
     folder = place / "run"
-    settings = (
-        "train.learning_rate=1e-12",
-    )  # nothing changes, so the first validation stays the best
+    # nothing changes, so the first validation stays the best
+    settings = ("train.learning_rate=1e-12",)
     go_on(folder, kill_at_step(20, signal.SIGTERM), settings)
     flipped(folder / "checkpoint-6" / WEIGHTS)
     result = go_on(folder)
@@ -579,11 +577,12 @@ def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(
     try:
         write_data(place)
         ballast, folder = place / "ballast", place / "run"
+        # at the next line of metrics, and in the next save
         for step, left in (
             (3, 0),
             (7, 8192),
             (13, 24576),
-        ):  # at the next line of metrics, and in the next save
+        ):
 
             def fill(now: int, step: int = step, left: int = left) -> None:
                 if now == step:

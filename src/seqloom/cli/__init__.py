@@ -149,9 +149,8 @@ def _refuse(message: str, code: int) -> int:
     """Reports an error that all workers of `torchrun` have: only the first one writes it."""
     if os.environ.get("RANK", "0") == "0":
         return _fail(message, code)
-    time.sleep(
-        WORKER_WAITS
-    )  # torchrun ends all workers once one has ended: the first must have reported
+    # torchrun ends all workers once one has ended: the first must have reported
+    time.sleep(WORKER_WAITS)
     return code
 
 

@@ -180,9 +180,8 @@ class _Decoder:
 
     def __init__(self, model: Decodable, state: State) -> None:
         self._model, self._state = model, state
-        self._weights = (
-            PackedWeights()
-        )  # open during calls only: the caller may do anything between two steps
+        # open during calls only: the caller may do anything between two steps
+        self._weights = PackedWeights()
         self._slots: list[int] = []
         """The slot of each live row."""
         self._order: Tensor | None = None

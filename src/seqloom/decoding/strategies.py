@@ -202,9 +202,8 @@ def _best_continuations(
         table = table.flatten(1)
     best, index = most_likely(table, min(candidates, table.shape[1]))
     parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
-    tokens = ids[
-        parents.clamp(max=len(ids) - 1), index % k
-    ]  # clamped: filled-up rows, which are never taken
+    # clamped: filled-up rows, which are never taken
+    tokens = ids[parents.clamp(max=len(ids) - 1), index % k]
     rank = torch.arange(best.shape[1], device=totals.device)
     if refill_eos is None:
         free = [width - len(ended[index]) for index in sizes]

@@ -188,9 +188,8 @@ def stop_strings(spelling: Spelling, strings: Sequence[str]) -> StoppingCriterio
         size = longest + len(spelling.text_separator) + len(spelling.token_bytes[new[-1]])
         text_end = spelling.last_bytes(new, size, begins_text=not spelling.spells_anything(prompt))
         if spelling.text_separator and 0 < len(text_end) < size and spelling.last_bytes(prompt, 1):
-            text_end = (
-                spelling.text_separator + text_end
-            )  # the new text begins with what separates it
+            # the new text begins with what separates it
+            text_end = spelling.text_separator + text_end
         return any(string in text_end for string in wanted)
 
     def stop(live: LiveHypotheses) -> Tensor:

@@ -52,9 +52,8 @@ class Trace:
         log_probs, after = step.log_probs, []
         for processor in self._processors:
             log_probs = processor(step.live, log_probs)
-            name: str = getattr(
-                processor, "__qualname__", type(processor).__name__
-            )  # of a plugin: any callable
+            # a processor of a plugin is any callable, perhaps without a name
+            name: str = getattr(processor, "__qualname__", type(processor).__name__)
             after.append((name.partition(".")[0], log_probs))
         return after
 

@@ -149,9 +149,8 @@ def score_texts(
         batch = windows[first : first + max(budget // longest, 1)]
         scorer.score(batch)
         first += len(batch)
-    prefix = max(
-        len(special_ids.bos) - 1, 0
-    )  # tokens of the beginning that are given, not predicted
+    # tokens of the beginning that are given, not predicted
+    prefix = max(len(special_ids.bos) - 1, 0)
     scores = []
     for number in range(len(texts)):
         text_ranks = None if all_ranks is None else all_ranks[number][prefix:]

@@ -62,9 +62,8 @@ def attention_heat_map(
 
     source_title, target_title = printable(axes[0]), printable(axes[1])
     columns, rows = word_labels(source, pieces), word_labels(target, pieces)
-    cell = max(
-        13, min(34, 780 // max(len(source), len(target)))
-    )  # pixels: 34 up to 22 words, 13 from 60 on
+    # pixels: 34 up to 22 words, 13 from 60 on
+    cell = max(13, min(34, 780 // max(len(source), len(target))))
     font = max(10, min(13, cell // 2))
     angle = 0
     if max(map(_label_width, columns)) * font > cell - 4:
@@ -134,9 +133,8 @@ def head_heat_maps(
         return alt.Header(labelExpr=f"'{name} ' + datum.value", labelFontSize=12)
 
     columns, rows = word_labels(source, pieces), word_labels(target, pieces)
-    cell = max(
-        5, min(14, 260 // max(len(columns), len(rows)))
-    )  # pixels: 14 up to 18 words, 5 from 52 on
+    # pixels: 14 up to 18 words, 5 from 52 on
+    cell = max(5, min(14, 260 // max(len(columns), len(rows))))
     font = max(7, cell - 3)
     chart = _heat_map(
         _cells(records).mark_rect(stroke="white", strokeWidth=0.5, aria=False),
@@ -256,9 +254,8 @@ def _visible(word: str) -> str:
     if not inner:
         return _SPACE * len(word) or EMPTY
     start = word.index(inner)
-    circle = (
-        "◌" if unicodedata.combining(inner[0]) else ""
-    )  # a combining accent needs a base character
+    # a combining accent needs a base character
+    circle = "◌" if unicodedata.combining(inner[0]) else ""
     return _SPACE * start + circle + printable(inner) + _SPACE * (len(word) - start - len(inner))
 
 

@@ -230,9 +230,8 @@ def _filled(
     """The model with its tensors. Those that are `missing` are initialised as for training; those that the
     checkpoint never has are 0."""
     model = plan.empty
-    if (
-        missing or plan.model_type == ENCODER_WITH_HEAD
-    ):  # a task head has buffers that no file holds
+    # a task head has buffers that no file holds
+    if missing or plan.model_type == ENCODER_WITH_HEAD:
         with nullcontext() if missing else _NoInitialisation():
             model = plan.model_class(plan.config)
         for name, tensor in unique_tensors(model).items():

@@ -44,9 +44,8 @@ def decode_fields(
     """
     settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
     for name, value in _translated(generation, writes_after).items():
-        wide_beam = (
-            {"beam": 1000} if name == "groups" else {}
-        )  # the beam is checked with all settings, below
+        # the beam is checked with all settings, below
+        wide_beam = {"beam": 1000} if name == "groups" else {}
         try:
             parse(DecodeConfig, settings | {name: value} | wide_beam, "decode.")
         except UsageError as error:

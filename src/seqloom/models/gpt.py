@@ -225,9 +225,8 @@ class GPT(nn.Module):
         rotary = None
         if self.positions is not None:
             x = x + self.positions(call.positions, call.past_length + tokens.shape[1])
-        elif (
-            c.positions == "sinusoidal"
-        ):  # embeddings are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
+        elif c.positions == "sinusoidal":
+            # embeddings are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
             x = x * math.sqrt(c.width) + sinusoids(call.positions, c.width, x.dtype)
         elif c.positions == "rotary":
             rotary = rotary_angles(call.positions, c.width // c.heads, x.dtype)

@@ -264,9 +264,8 @@ class ChoiceHead(PooledHead):
         scores = super().forward(hidden, batch)[..., 0]
         rows = torch.arange(len(scores), device=scores.device)
         examples = torch.arange(len(batch.targets), device=scores.device)
-        first_row = torch.searchsorted(
-            batch.owner, examples
-        )  # the rows of an example are neighbours
+        # the rows of an example are neighbours
+        first_row = torch.searchsorted(batch.owner, examples)
         option = rows - first_row[batch.owner]
         most = int(option.amax()) + 1 if len(rows) else 0
         return scores.new_full((len(examples), most), -torch.inf).index_put(
@@ -344,9 +343,8 @@ class SpanHead(PlacesHead):
         """The best span of at most MAX_ANSWER_LENGTH places, or (0, 0), which means no answer."""
         start, end = at_least_float32(scores).unbind(-1)
         padded = F.pad(end, (0, MAX_ANSWER_LENGTH - 1), value=-torch.inf)
-        ends = padded.unfold(
-            1, MAX_ANSWER_LENGTH, 1
-        )  # of each start, the ends 0, 1, ... places later
+        # of each start, the ends 0, 1, ... places later
+        ends = padded.unfold(1, MAX_ANSWER_LENGTH, 1)
         spans = start[..., None] + ends  # (rows, places, length - 1)
         spans[:, 0, 1:] = -torch.inf  # no answer is the span of place 0 alone
         best = spans.flatten(1).argmax(dim=1)

@@ -144,9 +144,8 @@ class NgramTable(nn.Module):
             number = self.table.index_select(0, slots)
             found = self.keys.index_select(0, number) == keys
             numbers.index_copy_(0, pending, number.where(found, 0).long())
-            taken = ((number != 0) & ~found).nonzero()[
-                :, 0
-            ]  # by another key: the next slot is tried
+            # by another key: the next slot is tried
+            taken = ((number != 0) & ~found).nonzero()[:, 0]
             pending, keys = pending.index_select(0, taken), keys.index_select(0, taken)
             slots = slots.index_select(0, taken).add_(1)
         return numbers
@@ -271,9 +270,8 @@ class Ngram(nn.Module):
             histories.append(history[read.new])
             weights.append(weight[read.new])
         weights.append(self.backoff.new_zeros(len(read.place)))
-        rest = (
-            torch.stack(weights).flip(0).cumsum(0).flip(0)
-        )  # rest[n]: of all known histories of more than n words
+        # rest[n]: of all known histories of more than n words
+        rest = torch.stack(weights).flip(0).cumsum(0).flip(0)
         logits = self._words() + rest[0][:, None]
         for grams, history, longer in zip(self.orders, histories, rest[1:], strict=True):
             index, word, number = grams.following(history)

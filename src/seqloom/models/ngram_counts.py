@@ -176,9 +176,8 @@ def estimate(
     estimated: list[EstimatedOrder] = []
     # Of the order below: number among all n-grams -> number among those kept, -1 where dropped.
     numbers: Integers = np.arange(1)
-    lower: Floats = np.where(
-        predicted, 1 / predicted.sum(), 0
-    )  # p(w | h') of each n-gram, at first uniform
+    # p(w | h') of each n-gram, at first uniform
+    lower: Floats = np.where(predicted, 1 / predicted.sum(), 0)
     for k in range(len(counted)):
         order_k, a = counted.pop(0), adjusted.pop(0)  # which frees their memory after this step
         most_pruned = prune[min(k, len(prune) - 1)] if prune and k else -1  # words are never pruned
@@ -193,9 +192,8 @@ def estimate(
         prefix = order_k.prefix[kept]
         lower = (a - discount)[kept] / total[prefix] + gamma[prefix] * lower
         with np.errstate(divide="ignore"):
-            log_prob = np.log(lower).astype(
-                np.float32
-            )  # -inf for <s> and all else that is never predicted
+            # -inf for <s> and all else that is never predicted
+            log_prob = np.log(lower).astype(np.float32)
         keys = (numbers[prefix] + (k > 1)) * np.int64(len(predicted)) + order_k.word[kept]
         estimated.append(EstimatedOrder(keys, log_prob, np.zeros(len(keys), np.float32)))
         numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(order_k.prefix.dtype)

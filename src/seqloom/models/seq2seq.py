@@ -225,9 +225,8 @@ class Seq2Seq(nn.Module):
         """Whether the context is an input of the decoder's steps."""
         decoder_input = c.embedding_width + (c.memory_width if self.reads_context else 0)
         decoder = c
-        if (
-            c.normalisation == "batch"
-        ):  # needs all steps at once, and a decoder makes them one by one
+        # needs all steps at once, and a decoder makes them one by one
+        if c.normalisation == "batch":
             decoder = replace(c, normalisation="none")
         self.decoder = decoder.recurrent(
             decoder_input, c.width, c.decoder_layers, bidirectional=False

@@ -154,9 +154,8 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     while failure is None:
         some: list[T] = []
         try:
-            for item in islice(
-                remaining, size
-            ):  # not list(): an error would lose what came before it
+            # not list(): an error would lose what came before it
+            for item in islice(remaining, size):
                 some.append(item)
         except SeqloomError as error:
             failure = error

@@ -53,9 +53,8 @@ def read_resumed(folder: Path) -> RunConfig:
         str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path
         for path in run_config.data.train
     )
-    return replace(
-        run_config, data=replace(run_config.data, train=train_files)
-    )  # the folder may have moved
+    # the folder may have moved
+    return replace(run_config, data=replace(run_config.data, train=train_files))
 
 
 AS_TRAINED = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")

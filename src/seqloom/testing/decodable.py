@@ -217,9 +217,8 @@ class DecodableLaws:
     def _gradients(self, inputs: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
         """Of the summed loss of predicting, at each true step, the token itself."""
         hidden, _ = self.model.read(tokens, self.start(inputs))
-        smoothing = (
-            0.0 if isinstance(self.model.output, AdaptiveOutput) else 0.1
-        )  # which it refuses
+        # the adaptive softmax refuses label smoothing
+        smoothing = 0.0 if isinstance(self.model.output, AdaptiveOutput) else 0.1
         real = tokens != self.special_ids.pad
         loss = self.model.output.loss(hidden, tokens.where(real, IGNORE), smoothing)
         assert loss.count == real.sum(), "the count of a loss must be the number of trained tokens"
@@ -291,9 +290,8 @@ class DecodableLaws:
         logits, state = self.model(packed, None)
         expected = [self.model(document, None)[0][0] for document in documents]
         assert_close(logits[packed != self.special_ids.pad], torch.cat(expected))
-        after, _ = self.model(
-            self.batch(("ad",) * 3), state
-        )  # each row goes on with its last document
+        # each row goes on with its last document
+        after, _ = self.model(self.batch(("ad",) * 3), state)
         for row, text in enumerate(PACKED):
             whole, _ = self.model(self.batch([f"^{text.split('^')[-1]}ad"]), None)
             assert_close(after[row], whole[0, -2:])

@@ -109,9 +109,8 @@ def save_checkpoint(
             files.write_manifest(temporary)
             files.flush_folder(temporary)
             if path.exists():
-                shutil.rmtree(
-                    path
-                )  # of the same step: left by a run that was resumed from an older one
+                # a checkpoint of the same step, left by a run that was resumed from an older one
+                shutil.rmtree(path)
             os.rename(temporary, path)
             files.flush_folder(folder)
         finally:

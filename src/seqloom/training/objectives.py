@@ -67,9 +67,8 @@ class LanguageModelling:
         else:
             state = None if bool(batch.begins.all()) else states.get(batch.streams)
             hidden, state = language_model.read(batch.inputs, state)
-            if (
-                int(batch.streams.min()) >= 0
-            ):  # a worker without rows reads a dummy row of no stream
+            # a worker without rows reads a dummy row of no stream
+            if int(batch.streams.min()) >= 0:
                 states.set(batch.streams, state)
         return language_model.output.loss(hidden, batch.targets, self.smoothing)
 

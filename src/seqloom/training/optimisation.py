@@ -141,10 +141,8 @@ INPUT_MODULES = {
 def _layer_depth(name: str) -> int | None:
     """Of a parameter: 0 before the layers, n for the n-th layer, None after them."""
     modules = set(name.split("."))
-    if modules & {
-        "letters",
-        "encoder_bias",
-    }:  # letters read words; the bias belongs to the first layer
+    # letters read words; the bias belongs to the first layer
+    if modules & {"letters", "encoder_bias"}:
         return 0
     layer = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
     if layer:

@@ -370,9 +370,8 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
         best = state.best_step = state.step
     metrics = metrics_log.validation(folder, best)
     if over and world.first:
-        prune_checkpoints(
-            folder, {state.step, best}
-        )  # again: a run may be killed between its last save and this
+        # again: a run may be killed between its last save and this
+        prune_checkpoints(folder, {state.step, best})
         write_card(folder, run_config, state, metrics)
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()

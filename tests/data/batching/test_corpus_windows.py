@@ -153,9 +153,8 @@ def test_a_lane_goes_on_where_it_was(
     for before, stream in pairwise(streams):
         assert abs(len(before) - len(stream)) <= 1
     joined = [at for stream in streams for at in stream]
-    assert joined == [
-        (joined[0] + at) % size for at in range(size)
-    ]  # the streams, one after the other, are the ring
+    # the streams, one after the other, are the ring
+    assert joined == [(joined[0] + at) % size for at in range(size)]
 
 
 def test_windows_stand_alone() -> None:

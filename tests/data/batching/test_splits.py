@@ -190,9 +190,8 @@ def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> N
         return
     held = split_labelled(examples, seed)
     sizes, share = sorted(groups.count(group) for group in set(groups)), round(len(groups) / 10)
-    most = max(
-        (size for size in sizes if size < 2 * share), default=0
-    )  # the largest that may be taken
+    # the largest that may be taken
+    most = max((size for size in sizes if size < 2 * share), default=0)
     assert len(held) <= share + most / 2 or len(held) in sizes[:2]
     assert len(held) + most / 2 >= share or len({groups[at] for at in held}) + 1 >= sum(
         size < 2 * share for size in sizes

@@ -241,9 +241,8 @@ def test_the_letters_of_each_word_stand_at_its_step(tokenizer: TextTokenizer) ->
 def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
     question = Question("q1", "?", "ab cd ef", (GoldAnswer(3, "cd"),), None, "f", 1)
-    options = EncodingOptions(
-        tokenizer=bytes_of, template=MARKED, model_max_length=9, stride=2
-    )  # room for 5 bytes
+    # room for 5 bytes
+    options = EncodingOptions(tokenizer=bytes_of, template=MARKED, model_max_length=9, stride=2)
     items = encode_questions([question], options)
     assert items.windows[0] == [(0, 5), (3, 8)]
     assert np.asarray(items.targets).tolist() == [[4, 5], [1, 2]]
@@ -281,9 +280,8 @@ def test_each_family_has_its_marks() -> None:
     assert row_template(SPECIAL_IDS, "bert", True, 50) == MARKED
     assert row_template(SPECIAL_IDS, "recurrent", True, 50) == RowTemplate((), (DELIMITER,), ())
     assert row_template(hub, "bert", False, 50) == RowTemplate((101,), (102,), (102,))
-    assert row_template(hub, "gpt", False, 50) == RowTemplate(
-        (50,), (51,), (52,)
-    )  # trained from scratch
+    # trained from scratch
+    assert row_template(hub, "gpt", False, 50) == RowTemplate((50,), (51,), (52,))
 
 
 def test_a_worker_without_rows_trains_nothing(tokenizer: TextTokenizer) -> None:

@@ -215,12 +215,13 @@ def test_no_policy_makes_text_of_another_kind_of_file(
         texts(write(tmp_path, REFUSED[row][0]), on_bad_line=policy)
 
 
+# bytes 0x0A and 0x0D inside characters
 LINES = [
     "\u010a\u0a0a äöü ",
     "",
     "日本語\u2028\u0a0d",
     "last",
-]  # bytes 0x0A and 0x0D inside characters
+]
 
 
 @pytest.mark.parametrize(
@@ -265,9 +266,8 @@ def test_errors_in_wide_encodings_know_their_place(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r":2: the file ends inside a character \(0x61 at byte 8"):
         texts(write(tmp_path, "one\na".encode("utf-16-le")[:-1]), encoding="utf-16")
     with pytest.raises(DataError, match=r":2: the file ends inside a character \(0x00 at byte 12"):
-        texts(
-            write(tmp_path, "one\na".encode("utf-16-le") + b"a\n\0"), encoding="utf-16"
-        )  # 0x0A 0x00 at an odd place
+        # 0x0A 0x00 at an odd place
+        texts(write(tmp_path, "one\na".encode("utf-16-le") + b"a\n\0"), encoding="utf-16")
     with pytest.raises(DataError, match=r":2: holds a NUL \(zero byte, at byte 12 of the file\)"):
         texts(write(tmp_path, "one\nab\0c\n".encode("utf-16-le")), encoding="utf-16")
 

@@ -118,9 +118,8 @@ def test_a_batch_asks_for_corrupted_patches_alone() -> None:
     sources, corrupted = corruption(at, epochs, 9, 3)
     np.testing.assert_array_equal(batch.sources, sources)
     np.testing.assert_array_equal(batch.targets, np.where(corrupted, colours(pixels, 2, 8), IGNORE))
-    np.testing.assert_array_equal(
-        batch.images, how.scaled(pixels)
-    )  # the model corrupts embeddings; images stay whole
+    # the model corrupts embeddings; images stay whole
+    np.testing.assert_array_equal(batch.images, how.scaled(pixels))
     for i in range(5):
         alone = masked_patches(pixels[i : i + 1], at[i : i + 1], epochs[i : i + 1], 3, how, 2, 8)
         for whole, one in zip(batch, alone, strict=True):

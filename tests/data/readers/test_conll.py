@@ -170,9 +170,8 @@ def test_what_is_written_is_read(
         "".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences
     )
     path = write(tmp_path_factory.mktemp("law"), "a.conll", text)
-    first = sentences[0][0][0].startswith(
-        "\ufeff"
-    )  # a byte order mark at the begin of a file is none of its text
+    # a byte order mark at the begin of a file is none of its text
+    first = sentences[0][0][0].startswith("\ufeff")
     if first and not sentences[0][0][0].removeprefix("\ufeff").strip(" "):
         return
     found = [[*zip(one.words, one.tags, strict=True)] for one in read(path)]

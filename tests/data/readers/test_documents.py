@@ -256,9 +256,8 @@ def test_a_piece_knows_its_line_and_is_not_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 100)
-    lines = [
-        f"line {number} of them " for number in range(1, 200)
-    ]  # each ends in a blank, as those of WikiText do
+    # each ends in a blank, as those of WikiText do
+    lines = [f"line {number} of them " for number in range(1, 200)]
     pieces = list(
         read_documents(
             [write(tmp_path, "a.txt", "\n".join(lines))], DataConfig(document="file"), ReadReport()

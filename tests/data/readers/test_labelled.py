@@ -411,9 +411,8 @@ def test_labels_beside_texts_take_the_names_of_a_mapping(tmp_path: Path) -> None
     ]
     assert (report.used, report.skipped) == (3, 1)
     write(tmp_path, "x_labels.txt", "1\n2\n0\n1\n")
-    assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(
-        texts, labels
-    )  # row 57
+    # row 57
+    assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(texts, labels)
     write(tmp_path, "x_labels.txt", "1\n\n0\n1\n")
     assert "x_labels.txt:2: the label is empty" in refusal(texts, labels)
     write(tmp_path, "mapping.txt", "0\tnegative\n1\tnegative")

@@ -78,11 +78,12 @@ def test_every_form_gives_the_same_choices(
         for (text, options, right), row in zip(rows, cells, strict=True)
     )
     spelled = write(folder, "b.csv", "premise,choice1,choice2,choice3,choice4,label\n" + texts)
+    # shows that numbers count from 0
     first = {
         "ctx": "first",
         "endings": ["one", "two"],
         "label": 0,
-    }  # shows that numbers count from 0
+    }
     lists = [{"ctx": text, "endings": options, "label": right} for text, options, right in rows]
     numbered = write(folder, "c.jsonl", "".join(json.dumps(one) + "\n" for one in [first, *lists]))
     bare = write(

@@ -54,9 +54,8 @@ class ConvLM(nn.Module):
     def __init__(self, config: ConvLMConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.embedding = nn.Embedding(
-            c.vocabulary_size + 1, c.embedding_width
-        )  # the first is NO_TOKEN's
+        # the first is NO_TOKEN's
+        self.embedding = nn.Embedding(c.vocabulary_size + 1, c.embedding_width)
         self.convolution = nn.Linear(c.window * c.embedding_width, 2 * c.width)
         self.output = FullOutput(c.width, c.vocabulary_size)
 

@@ -132,9 +132,8 @@ def test_draws_follow_the_counts_raised_to_alpha() -> None:
     sample = draws(made, seed=0)
     share = torch.zeros(VOCABULARY).double()
     share[sample.ids] = sample.times.double() / made.samples
-    expected = (
-        torch.arange(VOCABULARY).double().clamp(min=1)
-    )  # (k²)^0.5, and 1 for what never occurs
+    # (k²)^0.5, and 1 for what never occurs
+    expected = torch.arange(VOCABULARY).double().clamp(min=1)
     torch.testing.assert_close(share, expected / expected.sum(), rtol=0.05, atol=0)
 
 

@@ -130,9 +130,8 @@ def test_without_gradients_only_the_logits_are_formed() -> None:
     assert seen.get_total_flops() == product
     with FlopCounterMode(display=False) as seen:
         torch.autograd.grad(made.loss(hidden, y).total, list(made.parameters()))
-    assert (
-        seen.get_total_flops() == 2 * product
-    )  # and the gradient of the weight, whose addmm_ the counter does not know
+    # and the gradient of the weight, whose addmm_ the counter does not know
+    assert seen.get_total_flops() == 2 * product
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])

@@ -80,9 +80,8 @@ def test_a_product_of_many_rows_is_the_matrix_product(shape: tuple[int, int, int
             for plus in summands(rows, out):
                 kept = None if plus is None else plus.clone()
                 close(product(x, weight, plus), x, weight, plus)
-                assert (
-                    plus is None or kept is None or torch.equal(plus, kept)
-                )  # what is added is not written to
+                # what is added is not written to
+                assert plus is None or kept is None or torch.equal(plus, kept)
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 32])

@@ -220,9 +220,8 @@ def test_hypotheses_share_their_memory_and_rows_that_stay_share_their_groups(mod
     assert beam.memory is state.memory
     _, beam = model(torch.full((12, 1), 3), beam)
     groups = beam.groups
-    moved = reorder_in_place(
-        beam, torch.tensor([1, 0, 2, 3, 5, 4, 6, 6, 6, 9, 9, 11])
-    )  # each stays with its input
+    # each stays with its input
+    moved = reorder_in_place(beam, torch.tensor([1, 0, 2, 3, 5, 4, 6, 6, 6, 9, 9, 11]))
     assert moved.groups is groups
     assert moved.source is beam.source
     assert moved.query_groups() is groups.value

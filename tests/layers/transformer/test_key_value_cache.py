@@ -194,19 +194,19 @@ def test_even_rows_cost_no_mask() -> None:
 
 def test_a_document_may_begin_only_where_something_stands_before() -> None:
     tokens = torch.tensor([[BEGIN, 4, 5]])
-    assert (
-        mask_and_positions(tokens, None, PAD, BEGIN).ragged is None
-    )  # the first place begins one anyhow
+    # the first place begins one anyhow
+    assert mask_and_positions(tokens, None, PAD, BEGIN).ragged is None
     assert mask_and_positions(
         tokens, KeyValueCache((), tokens, 3, None), PAD, BEGIN
     ).positions.tolist() == [[0, 1, 2]]
+    # a model without such a mark
     assert mask_and_positions(
         tokens, KeyValueCache((), tokens, 3, None), PAD
     ).positions.tolist() == [
         3,
         4,
         5,
-    ]  # a model without such a mark
+    ]
     assert mask_and_positions(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [
         [0, 0]
     ]

@@ -62,9 +62,8 @@ def test_learned_positions_are_rows_of_a_table_with_a_limit() -> None:
     table = LearnedPositions(4, 3)
     positions = torch.tensor([[0, 3], [2, 2]])
     assert torch.equal(table(positions, 4), table.embedding.weight[positions])
-    assert torch.equal(
-        table(positions, 9), table.embedding.weight[positions]
-    )  # the bound may be too high: then it is looked at
+    # the bound may be too high: then it is looked at
+    assert torch.equal(table(positions, 9), table.embedding.weight[positions])
     with pytest.raises(UsageError, match=r"at most 4 tokens .* one has 6"):
         table(torch.tensor([[0, 5]]), 6)
 
@@ -87,9 +86,8 @@ def test_a_rotation_turns_each_pair_by_its_angle() -> None:
         y = x * cmath.exp(1j * int(positions[row, step]) / 10000 ** (2 * pair / 6))
         found = rotated[row, head, step]
         assert complex(found[pair], found[pair + 3]) == pytest.approx(y, abs=1e-12)
-    close(
-        apply_rotary(heads[1:], rotary_angles(positions[1], 6, D)), rotated[1:]
-    )  # positions of one row, or of each
+    # positions of one row, or of each
+    close(apply_rotary(heads[1:], rotary_angles(positions[1], 6, D)), rotated[1:])
 
 
 def test_scores_of_rotated_heads_depend_on_the_distance_only() -> None:
@@ -101,9 +99,8 @@ def test_scores_of_rotated_heads_depend_on_the_distance_only() -> None:
 
     close(scores(0), scores(1234))
     assert not torch.allclose(scores(0), query @ keys.transpose(2, 3))
-    assert scores(0)[0, 0, 0, 0] == pytest.approx(
-        float(query[0, 0, 0] @ keys[0, 0, 0])
-    )  # position 0 is not rotated
+    # position 0 is not rotated
+    assert scores(0)[0, 0, 0, 0] == pytest.approx(float(query[0, 0, 0] @ keys[0, 0, 0]))
 
 
 def test_rotated_heads_keep_their_type() -> None:

@@ -164,9 +164,10 @@ def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     saved(tmp_path / "masked", hf.BertForMaskedLM)
     saved(tmp_path / "bare")
+    # an encoder all the same
     assert SentenceEncoder(load_run(tmp_path / "masked")).encode(["the cat"]).shape == (
         1,
         12,
-    )  # an encoder all the same
+    )
     with pytest.raises(UsageError, match="a model of feature-extraction cannot fill_masks"):
         seqloom.load(tmp_path / "bare").fill_masks(["[MASK]"])

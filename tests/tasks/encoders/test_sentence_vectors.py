@@ -162,9 +162,10 @@ def test_files_that_are_not_understood_are_refused(
 def test_what_is_written_is_read(tmp_path: Path, pooling: Pooling) -> None:
     write_pooling(tmp_path, pooling, 12)
     assert read_pooling(tmp_path) == pooling
+    # a newer form
     (tmp_path / "1_Pooling" / "config.json").write_text(
         json.dumps({"pooling_mode": ["cls", "mean_sqrt_len_tokens"]})
-    )  # a newer form
+    )
     assert (read_pooling(tmp_path) or pooling).modes == ("cls", "mean-sqrt")
 
 

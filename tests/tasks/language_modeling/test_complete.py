@@ -218,13 +218,14 @@ def test_a_long_text_is_read_from_where_a_window_begins() -> None:
 def test_every_family_completes_while_it_is_typed(family: str) -> None:
     tokenizer = tokenizer_of("bpe")
     completer = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer)
+    # on from one state: neither may write into the other's
     two_ways = [
         "ab ",
         "ab a ",
         "ab a b ",
         "ab a a ",
         "ab a b a ",
-    ]  # on from one state: neither may write into the other's
+    ]
     for prefix in [*two_ways, *(TEXT[:n] for n in [*range(len(TEXT) + 1), 20, 12])]:
         fresh = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer).complete(
             prefix

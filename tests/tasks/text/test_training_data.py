@@ -853,9 +853,8 @@ def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_s
     settings = ["train.learning_rate=1e-9", "data.split_seed=1"]
     run, data = trained(tmp_path, "scores, both orders", settings)
     bias = load_reader(run).encoder.head.output.bias
-    assert bias.item() == pytest.approx(
-        sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15
-    )  # of 21 of the 24
+    # of 21 of the 24
+    assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)
     (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
     train(
         "sentence-similarity",

@@ -211,9 +211,8 @@ def marian(folder: Path) -> dict[str, Any]:
         [piece.text for piece in read_sentencepiece(folder / name).pieces[3:]]
         for name in ("source.spm", "target.spm")
     )
-    known = [
-        piece for at, piece in enumerate(of_source) if at % 7
-    ]  # marian's vocabulary lacks pieces that its training never met
+    # marian's vocabulary lacks pieces that its training never met
+    known = [piece for at, piece in enumerate(of_source) if at % 7]
     entries = [
         *dict.fromkeys(["</s>", "<unk>", *sorted({*known, *of_target, "▁zzz"}), ">>de<<", "<pad>"])
     ]
@@ -374,9 +373,8 @@ def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path:
         tokenizer__json=made("t5")[2].to_json(),
         added_tokens__json={"<pad>": config["pad_token_id"]},
     )
-    again = read_hub_tokenizer(
-        tmp_path, config
-    )  # `transformers` does not look at a tokenizer.json there
+    # `transformers` does not look at a tokenizer.json there
+    again = read_hub_tokenizer(tmp_path, config)
     assert again.files.keys() - source.files.keys() == {"added_tokens.json"}
     assert again.target.encode(TEXTS) == source.target.encode(TEXTS)
     (tmp_path / "target.spm").write_bytes(source.files["source.spm"])

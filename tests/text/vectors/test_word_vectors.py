@@ -152,9 +152,8 @@ def test_case_is_folded_where_asked(tmp_path: Path, form: Callable[..., bytes]) 
     assert read_word_vectors(path, wanted).words == ("Paris", "US")
     found = read_word_vectors(path, wanted, fold_case=True)
     assert found.words == tuple(wanted)
-    assert np.array_equal(
-        found.vectors, VECTORS[[0, 2, 3, 3, 3]]
-    )  # as written; lower case; the first that differs in case alone
+    # as written; lower case; the first that differs in case alone
+    assert np.array_equal(found.vectors, VECTORS[[0, 2, 3, 3, 3]])
     whole = read_word_vectors(path, fold_case=True)
     assert whole.words == ("paris", "us")
     assert np.array_equal(whole.vectors, VECTORS[[2, 3]])
@@ -347,9 +346,8 @@ def test_ngrams_are_those_of_the_word_in_brackets() -> None:
     assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 2, 3))) == rows(
         "<n", "<né", "né", "né>", "é>"
     )
-    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 1, 1))) == rows(
-        "n", "é"
-    )  # a bracket alone is none
+    # a bracket alone is none
+    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 1, 1))) == rows("n", "é")
     assert ngram_rows("né", FastTextSettings(1, 1000, 3, 0)) == []
     assert sorted(ngram_rows("", FastTextSettings(1, 1000, 1, 6))) == rows("<>")
 

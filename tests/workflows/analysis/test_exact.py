@@ -109,9 +109,8 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
         for row, output in zip(rows, outputs, strict=True):
             assert output is not None
             assert row.score is not None
-            assert (
-                output.score == output.log_probability
-            )  # α = 0 for all, whatever they were chosen by
+            # α = 0 for all, whatever they were chosen by
+            assert output.score == output.log_probability
             if output.finished:
                 assert output.shortfall == row.score - output.score >= 0
             else:
@@ -197,9 +196,10 @@ def test_a_folder_that_samples_has_no_search_of_its_own(
     assert len(notices) == 1
     assert list(sampling.searches) == ["beam 2"]
     plain = ExactSearcher(bundle_of(translator, "translation", max_length=4), beams=[2])
+    # no temperature
     assert [row.score for row in sampling.compare(TEXTS)] == [
         row.score for row in plain.compare(TEXTS)
-    ]  # no temperature
+    ]
 
 
 def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> None:

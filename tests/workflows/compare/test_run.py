@@ -196,9 +196,8 @@ def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(
     assert cells["recurrent-tiny-cell-gru-seed0"]["model.cell"] == "gru"
     assert "model.cell" not in cells["convolution-seed0"]
     assert notices.count("the data are read") == 1
-    assert (
-        sum("an end of its grid" in line for line in notices) == 2
-    )  # of the recurrent one and the convolution
+    # of the recurrent one and the convolution
+    assert sum("an end of its grid" in line for line in notices) == 2
 
 
 def test_the_test_is_read_when_everything_is_trained_and_once(
@@ -340,9 +339,8 @@ def test_a_model_that_breaks_is_named_once_and_not_waited_for(
 def test_what_is_ahead_goes_by_each_models_own_pace() -> None:
     remaining = RemainingRuns(["fast", "slow"], rates=3, seeds=2)
     assert remaining.count == 10
-    remaining.finish(
-        "fast", short=True, seconds=1.0
-    )  # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
+    # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
+    remaining.finish("fast", short=True, seconds=1.0)
     assert str(remaining) == "; 9 runs to go, about 17 s, if the other models take as long"
     for seconds in (1.0, None):
         remaining.finish("fast", short=True, seconds=seconds)
@@ -637,11 +635,12 @@ def test_models_of_another_size_than_asked_for_are_named() -> None:
 def test_holms_correction(values: list[float]) -> None:
     adjusted = holm(values)
     assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
+    # as Holm states it: go up from the smallest until one is not small enough
     for level in (
         0.01,
         0.05,
         0.2,
-    ):  # as Holm states it: go up from the smallest until one is not small enough
+    ):
         rejected, order = set(), sorted(range(len(values)), key=values.__getitem__)
         for rank, at in enumerate(order):
             if values[at] > level / (len(values) - rank):

@@ -166,9 +166,8 @@ def _write(
         for chunk in chunked(records, CHUNK):
             ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
             ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
-            tokens.write(
-                np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data
-            )  # tofile() hides why it failed
+            # tofile() hides why it failed
+            tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)
             offsets.write(ends.data)
             lines.write(np.asarray([record.line for record in chunk], np.int64).data)
             end, rows = int(ends[-1]), rows + len(chunk)

@@ -135,9 +135,8 @@ def write_date(day: date, locale: str, form: str) -> str:
         text = f"{_ordinal(day.day)} of {dates.format_date(day, 'MMMM y', locale=locale)}"
     else:
         text = dates.format_date(day, form, locale=locale)
-    return unicodedata.normalize(
-        "NFC", " ".join(text.split())
-    )  # Babel has narrow and no-break spaces
+    # Babel has narrow and no-break spaces
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def phrase_key(phrase: str) -> str:

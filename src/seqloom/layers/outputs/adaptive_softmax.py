@@ -135,9 +135,8 @@ class AdaptiveOutput(nn.Module):
         """targets `(n,)` -> the target of the head at each position `(n,)`, a word or a cluster; and the
         targets within each cluster."""
         ranks = self.rank[targets]
-        cluster = torch.bucketize(
-            ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True
-        )  # 0: the head
+        # 0: the head
+        cluster = torch.bucketize(ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True)
         in_head = torch.where(cluster == 0, ranks, self.cutoffs[0] + cluster - 1)
 
         def clusters() -> Iterator[_ClusterTargets]:

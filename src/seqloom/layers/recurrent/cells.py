@@ -241,11 +241,8 @@ class LSTM(Cell):
         self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
     ) -> StepResult:
         h, c = state
-        sizes = [
-            2 * c.shape[1],
-            c.shape[1],
-            c.shape[1],
-        ]  # i and f lie side by side: one sigmoid for both
+        # i and f lie side by side: one sigmoid for both
+        sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]
         i_f, g, o = ops.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
         gates = out.saved[0]
         out_i_f, out_g, out_o = (

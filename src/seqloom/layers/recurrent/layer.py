@@ -226,9 +226,8 @@ class RecurrentLayer(nn.Module):
         self, gates: Tensor, state: CellState, scale: Tensor | None, step_number: int | None
     ) -> tuple[CellState, GateTensors]:
         cell, x = self.cell, gates.split_with_sizes(self._group_widths(), dim=-1)
-        state = tuple(
-            part.to(gates.dtype) for part in state
-        )  # it may have been made under autocast
+        # it may have been made under autocast
+        state = tuple(part.to(gates.dtype) for part in state)
         new_tensors = StepBuffers((None,) * cell.state_count, (None,) * len(cell.saved_widths))
         return cell.forward(x, state, self._ops(scale, step_number), new_tensors)
 
@@ -327,9 +326,8 @@ class RecurrentLayer(nn.Module):
             scale = sort_rows(scale, order)
         rows = order.batch_sizes[0] if order.batch_sizes else 0
         outputs = [inputs.new_zeros(0, self.output_width)]
-        ended = [
-            tuple(part[rows:] for part in state)
-        ]  # the last states of rows that have ended, shortest first
+        # the last states of rows that have ended, shortest first
+        ended = [tuple(part[rows:] for part in state)]
         state = tuple(part[:rows] for part in state)
         products = self.input_product(pack(inputs, order)).split_with_sizes(order.batch_sizes)
         for number, product in enumerate(products):

@@ -84,9 +84,8 @@ def packed_order(mask: Tensor, backward: bool) -> PackedOrder:
     sorted_indices, lengths, index, is_real = real_steps(mask, backward)
     index, is_real = index.T, is_real.T  # time first
     packed = index[is_real]
-    position = torch.zeros_like(
-        index
-    )  # of each real step in the packed order, (steps, sorted rows)
+    # of each real step in the packed order, (steps, sorted rows)
+    position = torch.zeros_like(index)
     position[is_real] = torch.arange(len(packed), device=mask.device)
     last = position.gather(0, (lengths - 1).clamp(min=0)[None])[0]
     batch_sizes = [size for size in is_real.sum(dim=1).tolist() if size]

@@ -183,9 +183,8 @@ def one_step(
 ) -> CellState:
     """x `(rows, input)` -> the new state, by torch's own step."""
     if len(state) == 2:
-        return torch.lstm_cell(
-            x, state, w_x, w_h, b, None
-        )  # without a look-up: it is what decoders use
+        # without a look-up: it is what decoders use
+        return torch.lstm_cell(x, state, w_x, w_h, b, None)
     step = _KERNELS[cell].step
     assert step is not None
     return (step(x, state[0], w_x, w_h, b, b_h),)

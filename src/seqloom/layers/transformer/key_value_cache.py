@@ -144,9 +144,8 @@ def mask_and_positions(
         is_start = tokens == bos_id
         first = 0 if past_length else 1  # the first token of a row begins its document anyway
         uneven[:, first:] |= is_start[:, first:]
-    if ragged is None and not bool(
-        uneven.any()
-    ):  # the only time that the values of tokens are looked at
+    # the only time that the values of tokens are looked at
+    if ragged is None and not bool(uneven.any()):
         positions = torch.arange(past_length, past_length + steps, device=tokens.device)
         return MaskAndPositions(
             causal_mask(steps, past_length, tokens.device), positions, past_length, None

@@ -41,9 +41,8 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor, bound: int) -> Tensor:
         """positions `(...)`, known to be below `bound` -> `(..., width)`. Raises UsageError where one is
         beyond the table."""
-        if (
-            bound > self.context
-        ):  # only then the positions themselves are looked at, which waits for a GPU
+        # only then the positions themselves are looked at, which waits for a GPU
+        if bound > self.context:
             longest = int(positions.max()) + 1
             if longest > self.context:
                 raise UsageError(

@@ -54,9 +54,8 @@ def explain_image(
         weights: Tensor = model.attention_weights(inputs)[0].double().cpu()
     side = preprocessing.size // model.config.patch_size
     rolled = rollout(weights).view(side, side)
-    heads = weights[-1, :, 0, 1:].reshape(
-        -1, side, side
-    )  # of [CLS], the first query, to each patch
+    # of [CLS], the first query, to each patch
+    heads = weights[-1, :, 0, 1:].reshape(-1, side, side)
     panels = {"all layers (rollout)": rolled.numpy()}
     panels |= {
         f"last layer, head {number}": head.numpy() for number, head in enumerate(heads, start=1)

@@ -250,9 +250,8 @@ class _Search:
             if self._end is None
             else (probabilities[:, self._end] * shares[:, 0]).tolist()
         )
-        mass = (
-            probabilities.index_select(1, lexicon.ids) * shares
-        )  # in the order of what tokens spell
+        # in the order of what tokens spell
+        mass = probabilities.index_select(1, lexicon.ids) * shares
         for index, row in enumerate(rows):
             if len(row.text) < len(self._rest):
                 self._cover(lexicon, self._rest[len(row.text) :], mass[index])
@@ -270,9 +269,8 @@ class _Search:
             ended = self._word_ends(text)
             if len(ended) >= self._words:  # inside of the token
                 self._add(text[: len(self._rest) + ended[self._words - 1]], False, value)
-            elif self._joined and self._in_last_word(
-                text
-            ):  # whatever comes next begins with a space
+            elif self._joined and self._in_last_word(text):
+                # whatever comes next begins with a space
                 self._add(text, False, value)
             else:
                 grown.append(_Row(value, text, parent, int(lexicon.ids[column])))
@@ -291,9 +289,8 @@ class _Search:
     def _cover(self, lexicon: Lexicon, rest: bytes, mass: Tensor) -> None:
         """Leaves what goes on with the rest of the typed text: what reaches its end, or a part of it."""
         over = lexicon.with_prefix(rest)
-        part = (
-            [] if self._joined else lexicon.prefixes_of(rest)
-        )  # where pieces are joined, the rest is one piece
+        # where pieces are joined, the rest is one piece
+        part = [] if self._joined else lexicon.prefixes_of(rest)
         kept = torch.zeros_like(mass)
         kept[over], kept[part] = mass[over], mass[part]
         mass.copy_(kept)

@@ -252,10 +252,11 @@ def configure(
             )
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
+            # so that it is linear in the counts
             fields = {
                 "width": max(len(head_task.labels), 1),
                 **fields,
-            }  # so that it is linear in the counts
+            }
             head = replace(head, pooling="sum") if head.pooling == "auto" else head
         if name == "convolution" and kind in ("tagging", "span"):
             fields = {"centred": True, **fields}  # each word has an output, the last ones too
