@@ -32,9 +32,9 @@ def write_card(
             f" its weights are those of step {best_step:,}, the best by validation {run.train.best}"
         )
     start = run.model.get("from")
-    begun = (
-        f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"
-    )
+    name, started = f"{run.model['name']}:{run.model['size']}", ""
+    if start is not None:
+        name, started = run.model["name"], f" that started from `{printable(str(start))}`"
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}
@@ -42,7 +42,7 @@ pipeline_tag: {run.task}
 
 # {printable(folder.resolve().name)}
 
-A `{run.model["name"]}{begun}` model for {run.task}, {how}.
+A `{name}` model for {run.task}{started}, {how}.
 
 ## Use
 

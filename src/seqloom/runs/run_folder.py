@@ -201,11 +201,7 @@ def model_config(
         raise UsageError(
             f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
         )
-    for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
-        if given := sorted(fields.keys() & names):
-            raise UsageError(
-                f"model.{given[0]} comes from the {source} and cannot be set; leave it out"
-            )
+    refuse_given_fields(fields)
     found = {"vocabulary_size": vocabulary_size, "labels": labels}
     known = {field.name for field in dataclasses.fields(config_class)}
     return parse(
@@ -213,6 +209,15 @@ def model_config(
         {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields},
         prefix="model.",
     )
+
+
+def refuse_given_fields(fields: files.JsonObject) -> None:
+    """Raises UsageError where a user sets what the tokenizer or the data say."""
+    for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
+        if given := sorted(fields.keys() & names):
+            raise UsageError(
+                f"model.{given[0]} comes from the {source} and cannot be set; leave it out"
+            )
 
 
 def resolve_folder(place: str | Path) -> Path:
@@ -297,6 +302,14 @@ def _pretrained_folder(place: str | Path) -> Path:
             f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}"
         )
     return folder
+
+
+def origin_of(folder: Path) -> HubOrigin | None:
+    """The checkpoint of the hub that a folder is, or that its model comes from; None where seqloom trained it
+    from scratch."""
+    if is_hub_folder(folder):
+        return HubOrigin.of(folder)
+    return HubOrigin.of_run(folder, files.read_json_object(folder / CONFIG))
 
 
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:

@@ -1,8 +1,10 @@
-"""The names of settings, in the groups in which tasks read them."""
+"""The names of settings, in the groups in which tasks read them, and the defaults of fine-tuning."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from seqloom.config import DecodeConfig, HeadConfig
 
@@ -30,3 +32,15 @@ TRAIN = frozenset(
     )
 )
 """What the training loop reads, whatever the task."""
+FINE_TUNING: dict[str, object] = {
+    "learning_rate": 5e-5,
+    "epochs": 3.0,
+    "schedule": "linear",
+    "beta2": 0.999,
+}
+"""Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
+
+
+def fine_tuning_defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+    """Those of a run file with this content: none where the weights are random."""
+    return {"train": FINE_TUNING} if content.get("model", {}).get("from") else {}

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
+from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.models import all_families, families_for, model_family
@@ -21,7 +21,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
 from seqloom.tasks.model import unread_setting
 
-FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation")
+FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation", "learn_from")
 """Settings of data that a pretrained model brings along."""
 
 
@@ -100,6 +100,8 @@ def _checked(content: dict[str, Any]) -> RunConfig:
             f" {printable(repr(chosen['name']))}"
         )
     run = replace(run, model=chosen)
+    if pretrained and "decode.beam" in task.settings:
+        run = replace(run, decode=_decoding_of_checkpoint(run, given["decode"]))
     run = replace(run, plugins=tuple(plugins_used(to_plain(run))))
     refuse_unread(task, run, given)
     best = (*task.best, *names("metric")) if task.text_metrics else task.best
@@ -176,4 +178,15 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
             f"--from brings its own model ({found}), so --model must be left out, but is"
             f" {printable(str(named))}"
         )
+    if issubclass(model_family(found)[1], FittedModel):
+        raise UsageError(
+            f"--from is for models that are trained by steps, but {printable(str(model['from']))} is of"
+            f" {found}, which is estimated without gradients"
+        )
     return model | {"name": found, "size": "small"}
+
+
+def _decoding_of_checkpoint(run: RunConfig, given: Mapping[str, Any]) -> DecodeConfig:
+    """How the pretrained model decodes, changed by the settings that were given."""
+    pretrained = run_folder.load_run(run.model["from"], "cpu")
+    return parse(DecodeConfig, {**to_plain(pretrained.decode), **given}, "decode.")

@@ -162,15 +162,11 @@ def _open(folder: str) -> _Source:
     if run_folder.task_of(place) == run_folder.IMAGES:
         opened = run_folder.open_model(place)
         model_type = family_name(str(opened.content["model_type"]))
-        return _Source(opened.model, run_folder.IMAGES, model_type, None, place, _origin(place))
+        return _Source(
+            opened.model, run_folder.IMAGES, model_type, None, place, run_folder.origin_of(place)
+        )
     run = run_folder.load_run(place)
-    return _Source(run.model, run.task, run.model_type, run, place, _origin(place))
-
-
-def _origin(folder: Path) -> HubOrigin | None:
-    if is_hub_folder(folder):
-        return HubOrigin.of(folder)
-    return HubOrigin.of_run(folder, files.read_json_object(folder / CONFIG))
+    return _Source(run.model, run.task, run.model_type, run, place, run_folder.origin_of(place))
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -68,21 +68,21 @@ class TokenStore:
 
 def build_store(
     records: Callable[[], Iterable[Record]],
-    columns: tuple[str, ...],
-    tokenizer: Tokenizer,
+    tokenizers: Mapping[str, Tokenizer],
     identity: files.JsonObject,
     folder: Path,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> TokenStore:
     """The store of these records: opened where it exists, built where not.
 
+    `tokenizers`: the columns in their order, and what tokenises each; their ids are of one vocabulary.
     `identity` tells what the records are (paths, sizes, hashes, read options) and what tokenises them. Raises
     DataError where there is no record at all, FolderError where the disk is full.
     """
-    meta = {"format": FORMAT, "columns": list(columns), **identity}
+    meta = {"format": FORMAT, "columns": list(tokenizers), **identity}
 
     def write(place: Path) -> files.JsonObject:
-        _write(records(), columns, tokenizer, place, progress)
+        _write(records(), tokenizers, place, progress)
         return {}
 
     return open_or_build(meta, folder, write, open_store)
@@ -154,17 +154,20 @@ def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int
 
 def _write(
     records: Iterable[Record],
-    columns: tuple[str, ...],
-    tokenizer: Tokenizer,
+    tokenizers: Mapping[str, Tokenizer],
     folder: Path,
     progress: Callable[[int], None],
 ) -> None:
-    dtype, rows = dtype_of(tokenizer), 0
+    dtype, rows = dtype_of(next(iter(tokenizers.values()))), 0
     with array_files(folder, dtype) as (tokens, offsets, lines):
         end = 0
         offsets.write(np.zeros(1, np.int64).data)
         for chunk in chunked(records, CHUNK):
-            ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
+            by_column = [
+                tokenizer.encode([record.fields[name] for record in chunk])
+                for name, tokenizer in tokenizers.items()
+            ]
+            ids = [sequence for row in zip(*by_column, strict=True) for sequence in row]
             ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
             # tofile() hides why it failed
             tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)

@@ -9,7 +9,15 @@ from seqloom.tasks.language_modeling.check_documents import check_documents
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.language_modeling.training_data import prepare_corpus
 from seqloom.tasks.model import open_text_model
-from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
+from seqloom.tasks.setting_names import (
+    DECODE,
+    FILES,
+    TOKENIZER,
+    TRAIN,
+    TRAINED_ON,
+    data,
+    fine_tuning_defaults,
+)
 
 READING = FILES | data("text", "document", "delimiter", "header", "quoting")
 
@@ -28,7 +36,8 @@ TEXT_GENERATION = Task(
     open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,
     check=check_documents,
-    defaults=lambda content: {"decode": {"strategy": "sample"}},
+    defaults=lambda content: {"decode": {"strategy": "sample"}, **fine_tuning_defaults(content)},
+    pretrained=True,
     verb="generate",
     usage='seqloom generate {} --prompt "..."',
 )

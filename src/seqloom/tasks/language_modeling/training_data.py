@@ -29,20 +29,17 @@ from seqloom.protocols import (
     NeuralDecodable,
     NewModel,
     Rows,
+    StoredTokenizer,
     context_of,
 )
-from seqloom.runs import run_folder
 from seqloom.runs.progress import every_few_seconds, log_progress
-from seqloom.runs.settings import model_fields
 from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
+from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     check_same_data,
-    learned_tokenizer,
-    new_model,
     record_data,
     stored_reading_settings,
 )
-from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
 
@@ -60,10 +57,14 @@ class PreparedCorpus:
     """Documents as the training loop reads them."""
 
     run: RunConfig
-    tokenizer: TextTokenizer
+    start: StartingPoint
     corpus: CorpusStore
     validation: CorpusStore
     plan: WindowPlan | StreamPlan
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        return self.start.tokenizer
 
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
@@ -71,7 +72,7 @@ class PreparedCorpus:
         return f"{trained.documents:,} documents of {trained.ids:,} tokens ({validation})"
 
     def build(self) -> NewModel:
-        return new_model(self.run, self.tokenizer.vocabulary_size)
+        return self.start.build()
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.corpus, epoch, start)
@@ -92,8 +93,13 @@ class PreparedCorpus:
         return LanguageModelling(self.run.train.label_smoothing, stream_states)
 
     def initialise(self, model: nn.Module) -> None:
-        """An output layer that works by frequency needs to know how often each id occurs."""
-        if isinstance(model, NeuralDecodable) and isinstance(model.output, FrequencyOutput):
+        """An output layer that works by frequency needs to know how often each id occurs. A pretrained one
+        knows it already: its clusters must stay as they are."""
+        if (
+            self.start.pretrained is None
+            and isinstance(model, NeuralDecodable)
+            and isinstance(model.output, FrequencyOutput)
+        ):
             model.output.set_counts(torch.from_numpy(self.counts()))
 
     def counts(self) -> NDArray[np.int64]:
@@ -173,7 +179,8 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
     fingerprints = [fingerprint(path) for path in split.files]
     check_same_data(folder, fingerprints)
     split.hold_out()
-    tokenizer = learned_tokenizer(folder, data, split.tokenizer_texts, first)
+    start = starting_point(run_config, folder, split.tokenizer_texts, first)
+    tokenizer = start.tokenizer
     common = {
         "read": stored_reading_settings(data),
         "held_out": [] if split.validation_files else [str(split.held_out), split.seed],
@@ -196,23 +203,20 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
         record_data(folder, fingerprints, **totals)
     return PreparedCorpus(
         run=run_config,
-        tokenizer=tokenizer,
+        start=start,
         corpus=corpus,
         validation=validation,
-        plan=make_plan(run_config, tokenizer.vocabulary_size, corpus),
+        plan=make_plan(run_config, start.config, corpus),
     )
 
 
 def make_plan(
-    run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore
+    run_config: RunConfig, config: ModelConfig, corpus: CorpusStore
 ) -> WindowPlan | StreamPlan:
     """How the corpus is cut into batches: streams for a model that carries its state on, shuffled windows for
     others."""
-    train, model = run_config.train, run_config.model
-    config = run_folder.model_config(
-        model["name"], model["size"], vocabulary_size, model_fields(model)
-    )
-    family = model_family(model["name"])[1]
+    train = run_config.train
+    family = model_family(run_config.model["name"])[1]
     output, context = vars(config).get("output", "full"), context_of(config)
     if train.label_smoothing and output != "full":
         raise UsageError(

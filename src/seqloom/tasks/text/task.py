@@ -11,7 +11,16 @@ from typing import Any
 from seqloom.config import RunConfig
 from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
-from seqloom.tasks.setting_names import FILES, HEAD, TABLE, TOKENIZER, TRAIN, TRAINED_ON, data
+from seqloom.tasks.setting_names import (
+    FILES,
+    FINE_TUNING,
+    HEAD,
+    TABLE,
+    TOKENIZER,
+    TRAIN,
+    TRAINED_ON,
+    data,
+)
 from seqloom.tasks.text import text_tasks
 from seqloom.tasks.text.check_labelled import check_labelled
 from seqloom.tasks.text.head_task import E
@@ -27,13 +36,6 @@ of
 a few hundred examples are too few."""
 LEARNING_RATES = {"bag_of_words": 1e-2}
 """Family -> its default learning rate when trained from scratch: linear models need larger steps."""
-FINE_TUNING: dict[str, object] = {
-    "learning_rate": 5e-5,
-    "epochs": 3.0,
-    "schedule": "linear",
-    "beta2": 0.999,
-}
-"""Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
 
 ROW = data("max_length")
 LABELS = data("unseen_labels")

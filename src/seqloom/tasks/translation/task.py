@@ -6,7 +6,15 @@ from functools import partial
 
 from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
-from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
+from seqloom.tasks.setting_names import (
+    DECODE,
+    FILES,
+    TOKENIZER,
+    TRAIN,
+    TRAINED_ON,
+    data,
+    fine_tuning_defaults,
+)
 from seqloom.tasks.translation.check_pairs import check_pairs
 from seqloom.tasks.translation.training_data import prepare_pairs
 from seqloom.tasks.translation.translator import Translator
@@ -24,4 +32,6 @@ TRANSLATION = Task(
     check=check_pairs,
     best=("loss", "bleu", "chrf", "exact_match"),
     text_metrics=True,
+    defaults=fine_tuning_defaults,
+    pretrained=True,
 )

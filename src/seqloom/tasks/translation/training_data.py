@@ -18,19 +18,18 @@ from seqloom.data.batching.token_store import TokenStore, build_store, cache_fol
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError
-from seqloom.protocols import NewModel, Rows
+from seqloom.protocols import NewModel, Rows, StoredTokenizer
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
+from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     StepTrainingData,
     batch_plan,
     check_same_data,
-    learned_tokenizer,
-    new_model,
     record_data,
     stored_reading_settings,
 )
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
-from seqloom.text.tokenizers import TextTokenizer
+from seqloom.tasks.translation.translate import target_tokenizer
 from seqloom.training.objectives import Translation
 
 COLUMNS = ("source", "target")
@@ -46,9 +45,13 @@ class PreparedPairs(StepTrainingData):
 
     kind: ClassVar = "pairs"
     run: RunConfig
-    tokenizer: TextTokenizer
+    start: StartingPoint
     store: TokenStore
     validation: list[tuple[str, str]]
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        return self.start.tokenizer
 
     @property
     def plan(self) -> BatchPlan:
@@ -58,7 +61,7 @@ class PreparedPairs(StepTrainingData):
         return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
 
     def build(self) -> NewModel:
-        return new_model(self.run, self.tokenizer.vocabulary_size)
+        return self.start.build()
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.store, epoch, start)
@@ -109,7 +112,8 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
         for record in log_progress(training(notices=True), "pairs read for the tokenizer"):
             yield from (record.fields[name] for name in COLUMNS)
 
-    tokenizer = learned_tokenizer(folder, data, texts, first)
+    start = starting_point(run_config, folder, texts, first)
+    tokenizer = start.tokenizer
     identity = {
         "files": [one["sha256"] for one in fingerprints],
         "read": stored_reading_settings(data),
@@ -117,13 +121,14 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
         "tokenizer": tokenizer.fingerprint,
     }
     cache = cache_folder(Path(used[0]))
+    tokenizers = {"source": tokenizer, "target": target_tokenizer(tokenizer)}
     store = build_store(
-        lambda: log_progress(training(), "pairs tokenised"), COLUMNS, tokenizer, identity, cache
+        lambda: log_progress(training(), "pairs tokenised"), tokenizers, identity, cache
     )
     log_truncation(store, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
-    return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
+    return PreparedPairs(run=run_config, start=start, store=store, validation=validation)
 
 
 def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[tuple[str, str]]]:

@@ -1,0 +1,100 @@
+"""What the training of a model that writes text starts from: random weights, or those of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from seqloom.config import RunConfig
+from seqloom.errors import UsageError, printable
+from seqloom.interop.hub_origin import HubOrigin
+from seqloom.interop.tensor_mapping import listed, unique_tensors
+from seqloom.models import model_family
+from seqloom.models.config_checks import unused_fields
+from seqloom.protocols import ModelConfig, NewModel, StoredTokenizer
+from seqloom.run_file import parse, to_plain
+from seqloom.runs import run_folder
+from seqloom.runs.progress import log_notes
+from seqloom.runs.settings import model_fields
+from seqloom.tasks.training_data import learned_tokenizer
+
+
+@final
+class StartingPoint(NamedTuple):
+    """The tokenizer and the configuration of a new model, and the weights that it begins with."""
+
+    family: str
+    tokenizer: StoredTokenizer
+    config: ModelConfig
+    pretrained: nn.Module | None = None
+    """The model that `--from` names; None where weights are random, or the run's own."""
+    origin: HubOrigin | None = None
+    """The checkpoint of the hub that the tokenizer comes from."""
+
+    def build(self) -> NewModel:
+        """Raises UsageError where the pretrained weights do not fit the configuration."""
+        model: nn.Module = model_family(self.family)[1](self.config)
+        if self.pretrained is not None:
+            copy_weights(self.pretrained, model)
+        return NewModel(model, self.config, self.family, self.origin)
+
+
+def starting_point(
+    run: RunConfig, folder: Path, texts: Callable[[], Iterator[str]], first: bool
+) -> StartingPoint:
+    """Trains a tokenizer on these texts and takes the sizes of the run; or takes the tokenizer, the sizes and
+    the weights of the model that `--from` names. A resumed run has its own."""
+    name, fields = str(run.model["name"]), model_fields(run.model)
+    if run.model.get("from") is None:
+        tokenizer = learned_tokenizer(folder, run.data, texts, first)
+        size = run.model["size"]
+        config = run_folder.model_config(name, size, tokenizer.vocabulary_size, fields)
+        return StartingPoint(name, tokenizer, config)
+    if run_folder.has_weights(folder):
+        content, config = run_folder.config_in(folder)
+        origin = HubOrigin.of_run(folder, content)
+        return StartingPoint(name, run_folder.tokenizer_of(folder, content), config, origin=origin)
+    place = run_folder.resolve_folder(run.model["from"])
+    loaded = run_folder.load_run(place, "cpu")
+    if loaded.model_type != name:
+        raise UsageError(
+            f"{printable(str(place))}: {run.task} starts from a model that writes text, but this one is for"
+            f" {printable(loaded.task)}"
+        )
+    log_notes(loaded.notes)
+    config = changed_config(loaded, fields)
+    return StartingPoint(name, loaded.tokenizer, config, loaded.model, run_folder.origin_of(place))
+
+
+def changed_config(loaded: run_folder.LoadedRun, fields: Mapping[str, Any]) -> ModelConfig:
+    """The configuration of a pretrained model with changes. Raises UsageError for one that cannot be, or that
+    would change nothing."""
+    run_folder.refuse_given_fields(fields)
+    pretrained = to_plain(loaded.model.config)
+    config = parse(model_family(loaded.model_type)[0], {**pretrained, **fields}, "model.")
+    for name, needed in unused_fields(config).items():
+        if name in fields:
+            raise UsageError(f"model.{name} changes nothing here: it needs {needed}; leave it out")
+    return config
+
+
+@torch.no_grad()
+def copy_weights(pretrained: nn.Module, model: nn.Module) -> None:
+    """Makes the weights of a new model those of a pretrained one, whose own may be views of its file. Raises
+    UsageError where not all of them have a place."""
+    given, wanted = unique_tensors(pretrained), unique_tensors(model)
+    by_name = pretrained.state_dict()
+    wrong = set(given) - set(wanted)
+    for name, tensor in wanted.items():
+        if name not in by_name or by_name[name].shape != tensor.shape:
+            wrong.add(name)
+    if wrong:
+        raise UsageError(
+            "a model keeps the sizes that it had in the folder of --from, but these settings of model.*"
+            f" change {listed(sorted(wrong))}; leave them out"
+        )
+    model.load_state_dict(by_name)
