@@ -1,6 +1,6 @@
 """One schema for options and run files. It has every field of a run; those of a model are beside the model.
 
-A run is a YAML file (or what `--set key=value` says) with six parts:
+A run is a YAML file (or what `--set key=value` says) with seven parts:
 
     task: translation
     output_dir: runs/captions
@@ -9,6 +9,7 @@ A run is a YAML file (or what `--set key=value` says) with six parts:
     head:   {pooling: mean}
     train:  {max_steps: 6000}
     decode: {beam: 5}
+    evaluate: {bleu_tokenizer: zh}
 
 `run_file.py` reads and checks it. Imports no torch, so that what only reads settings is quick.
 """
@@ -356,6 +357,30 @@ class DecodeConfig:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """How answers are measured. Stored in the run folder as the model's defaults."""
+
+    __pydantic_config__ = STRICT
+    bleu_tokenizer: Literal[
+        "auto",
+        "13a",
+        "intl",
+        "zh",
+        "ja-mecab",
+        "ko-mecab",
+        "char",
+        "none",
+        "flores101",
+        "flores200",
+        "spBLEU-1K",
+    ] = "auto"
+    """How sacreBLEU cuts words for BLEU. auto: 13a; by the script of the references zh for Chinese; for
+    Japanese ja-mecab, or char where MeCab is not installed; char for Thai, Lao, Khmer, Burmese and
+    Tibetan."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """All of a run."""
 
@@ -368,6 +393,7 @@ class RunConfig:
     head: HeadConfig = field(default_factory=HeadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     plugins: tuple[str, ...] = ()
     """The plugins that these settings name; they are given with --plugin."""
 
@@ -377,4 +403,5 @@ SECTIONS: dict[str, type] = {
     "head": HeadConfig,
     "train": TrainConfig,
     "decode": DecodeConfig,
+    "evaluate": EvaluateConfig,
 }

@@ -367,6 +367,8 @@ class Request:
     """Settings of reading (`DataConfig`) that were given; others are as in the training."""
     decode: Settings = field(default_factory=dict)
     """Settings of decoding (`DecodeConfig`) that were given; others are the folder's."""
+    evaluate: Settings = field(default_factory=dict)
+    """Settings of measuring (`EvaluateConfig`) that were given; others are the folder's."""
     stride: int | None = None
     """Of a language model: by how much the windows over a long text move on."""
     trace: str | None = None
@@ -549,6 +551,10 @@ class StoredTokenizer(Tokenizer, Protocol):
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`."""
+        ...
+
+    def normalise(self, text: str) -> str:
+        """The text with what the setting data.normalisation changes: no other form of it can be written."""
         ...
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:

@@ -104,6 +104,26 @@ def test_an_output_is_written_and_can_be_read_again(
     assert again.out.splitlines() == ["the cat sees it", "a dog likes us"]
 
 
+def test_bleu_and_word_errors_respect_scripts_without_spaces(
+    command: Any, place: Path, tmp_path: Path
+) -> None:
+    lists = tmp_path / "chinese.jsonl"
+    texts = ["我今天没有时间去学校。", "我今天没时间去学校。"]
+    nbest = [{"text": text, "score": -1.0} for text in texts]
+    lists.write_text(json.dumps({"nbest": nbest, "ref": texts[0]}) + "\n")
+    ran = command("rescore", place / "run", lists, "--metric", "bleu", "--json")
+    assert (ran.json["bleu_tokenizer"], ran.json["test"]["first"]) == ("zh", pytest.approx(100))
+    assert "tokenizer zh" in ran.err
+    named = ("--set", "evaluate.bleu_tokenizer=13a")
+    ran = command("rescore", place / "run", lists, "--metric", "bleu", "--json", *named)
+    assert (ran.json["bleu_tokenizer"], ran.json["test"]["first"]) == ("13a", 0)
+    ran = command("rescore", place / "run", lists, "--json")
+    assert "takes each stretch between spaces for one word" in ran.err
+    ran = command("rescore", place / "run", lists, *named)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert "evaluate.bleu_tokenizer changes nothing with --metric wer" in ran.err
+
+
 def test_mistakes_are_one_line(command: Any, place: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text(json.dumps(LINES[0]) + '\n{"nbest": []}\n')
     ran = command("rescore", place / "run", tmp_path / "bad.jsonl")
@@ -111,7 +131,7 @@ def test_mistakes_are_one_line(command: Any, place: Path, tmp_path: Path) -> Non
     assert len(ran.err.splitlines()) == 1
     assert f"{tmp_path / 'bad.jsonl'}:2: 'nbest' must hold at least one hypothesis" in ran.err
     for words, message in (
-        (["--set", "decode.beam=1"], "--set can change data.* here"),
+        (["--set", "decode.beam=1"], "--set can change data.* and evaluate.* here"),
         (["--weights", "lm"], "name=number"),
     ):
         ran = command("rescore", place / "run", place / "lists.jsonl", *words)

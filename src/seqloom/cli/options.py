@@ -74,6 +74,8 @@ class ReadSettings(NamedTuple):
     """The settings of data.* that were given. The model's own settings may fill in the others."""
     decode: dict[str, Any]
     """The settings of decode.* that were given."""
+    evaluate: dict[str, Any]
+    """The settings of evaluate.* that were given."""
     config: DataConfig
     """The settings of data.* that were given, and defaults for the others."""
 
@@ -82,7 +84,7 @@ def read_settings(
     settings: Sequence[str], sections: tuple[str, ...] = ("data", "decode")
 ) -> ReadSettings:
     """Checks `--set` before a model is opened. Raises UsageError for a wrong value or another section."""
-    from seqloom.config import DataConfig, DecodeConfig
+    from seqloom.config import DataConfig, DecodeConfig, EvaluateConfig
     from seqloom.run_file import apply_settings, parse
 
     content = apply_settings({}, settings)
@@ -91,13 +93,15 @@ def read_settings(
         allowed = " and ".join(f"{section}.*" for section in sections)
         raise UsageError(f"--set can change {allowed} here, but not {', '.join(other)}.*: {why}")
     data, decode = content.get("data", {}), content.get("decode", {})
+    evaluate = content.get("evaluate", {})
+    parse(EvaluateConfig, evaluate, "evaluate.")
     # Checks values by themselves. Whether they fit the folder's beam shows when the folder is open, so the
     # beam is as wide as it may be here, and a multiple of the groups.
     beam, groups = 1000, decode.get("groups")
     if isinstance(groups, int) and 0 < groups <= beam:
         beam -= beam % groups
     parse(DecodeConfig, {"beam": beam} | decode, "decode.")
-    return ReadSettings(data, decode, parse(DataConfig, data, "data."))
+    return ReadSettings(data, decode, evaluate, parse(DataConfig, data, "data."))
 
 
 def whole_numbers(text: str, option: str, example: str) -> list[int]:

@@ -5,12 +5,12 @@ Both compare normalised texts: in lower case, without punctuation and the articl
 between words. Of several right answers the best counts. Where there is none (SQuAD 2.0) the empty answer is
 right, and any other is wrong.
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese have no spaces between words. There each character, with its
-marks, is a token of the F1, and all punctuation of Unicode is left out: for Chinese the rule of MLQA's script
-(Lewis et al. 2020), here the same for all six. The rule depends on the characters, not on the language, so a
-text in another script has exactly the numbers of the official script. XQuAD's published numbers (Artetxe et
-al. 2020) split only at spaces, in all languages: our F1 of Chinese and Thai is not comparable with them, and
-the exact match is so only up to punctuation.
+Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan have no spaces between words. There each character,
+with its marks, is a token of the F1, and all punctuation of Unicode is left out: for Chinese the rule of
+MLQA's script (Lewis et al. 2020), here the same for all. The rule depends on the characters, not on the
+language, so a text in another script has exactly the numbers of the official script. XQuAD's published
+numbers (Artetxe et al. 2020) split only at spaces, in all languages: our F1 of Chinese and Thai is not
+comparable with them, and the exact match is so only up to punctuation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,9 @@ import numpy as np
 
 from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
+from seqloom.evaluation.writing_systems import UNSPACED
 
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\U00020000-\U0003ffff"
-)
-"""Characters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
-_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII = frozenset(string.punctuation)
 _THAI_AM = "\u0e33"

@@ -36,12 +36,14 @@ class CorpusScore(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
+) -> CorpusScore:
     """BLEU of detokenised text, 0 to 100 (Papineni et al. 2002; sacreBLEU, Post 2018), with sacreBLEU's
-    signature."""
+    signature. `tokenizer` is that of sacreBLEU (`writing_systems.bleu_tokenizer_of`)."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return _corpus_score(BLEU(), hypotheses, references)
+    return _corpus_score(BLEU(tokenize=tokenizer), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:

@@ -12,6 +12,7 @@ counting all others again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,11 +79,11 @@ ORDER = 4
 """The longest n-grams of BLEU."""
 
 
-def _bleu_counts(reference: str, hypotheses: Sequence[str]) -> Ints:
+def _bleu_counts(reference: str, hypotheses: Sequence[str], tokenizer: str) -> Ints:
     from sacrebleu.metrics.bleu import BLEU
 
     # effective_order only avoids a warning about single sentences: the counts are those of a corpus
-    metric = BLEU(effective_order=True)
+    metric = BLEU(effective_order=True, tokenize=tokenizer)
     scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis in hypotheses]
     return np.array(
         [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64
@@ -102,10 +103,16 @@ def _bleu(sums: Ints) -> Floats:
     return np.asarray(np.where(usable, 100 * np.exp(logs + brevity), 0.0))
 
 
+def bleu_metric(tokenizer: str) -> CorpusMetric:
+    """BLEU with this tokenizer of sacreBLEU (`writing_systems.bleu_tokenizer_of`)."""
+    counts = partial(_bleu_counts, tokenizer=tokenizer)
+    return CorpusMetric("BLEU", counts, _bleu, higher_is_better=True)
+
+
 METRICS = {
     "wer": CorpusMetric("word error rate", _word_edits, _share),
     "cer": CorpusMetric("character error rate", _edits, _share),
-    "bleu": CorpusMetric("BLEU", _bleu_counts, _bleu, higher_is_better=True),
+    "bleu": bleu_metric("13a"),
     "exact_match": CorpusMetric("exact match", _matches, _share, higher_is_better=True),
 }
 

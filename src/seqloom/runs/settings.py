@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seqloom import files
-from seqloom.config import DataConfig, RunConfig, tokenizer_kind
+from seqloom.config import DataConfig, EvaluateConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, printable
 from seqloom.files import JsonObject
 from seqloom.run_file import parse, read_run_file, to_plain
@@ -83,6 +83,14 @@ def merge_data_settings(before: JsonObject, given: JsonObject, names: Iterable[s
     )
 
 
+def evaluate_config(folder: Path, given: JsonObject) -> EvaluateConfig:
+    """Settings of measuring: those that are given, else those of the training."""
+    saved: JsonObject = {}
+    if (folder / run_folder.RUN).is_file():
+        saved = read_run_file(str(folder / run_folder.RUN))["evaluate"]
+    return parse(EvaluateConfig, {**saved, **given}, "evaluate.")
+
+
 ADJUSTABLE = (
     "learning_rate",
     "clip_norm",
@@ -100,7 +108,9 @@ ADJUSTABLE = (
 def fixed_settings(run_config: RunConfig) -> dict[str, object]:
     """What must not change within a run, as key -> value. Data files are compared by their hashes instead."""
     plain = to_plain(run_config)
-    sections = {section: plain[section] for section in ("model", "data", "head", "train")}
+    sections = {
+        section: plain[section] for section in ("model", "data", "head", "train", "evaluate")
+    }
     names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
     fixed = {}
     for section, fields in sections.items():

@@ -44,7 +44,8 @@ class TrainedModel:
     to."""
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, stride, trace."""
+    """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, evaluate, stride,
+    trace."""
 
     def __init__(self, folder: Path, task: str, model: nn.Module, model_type: str) -> None:
         self.folder, self.task, self.model, self.model_type = folder, task, model, model_type
@@ -71,6 +72,8 @@ class TrainedModel:
         ]
         if request.data and "data" not in reads:
             unread.append(f"data.{next(iter(request.data))}")
+        if request.evaluate and "evaluate" not in reads:
+            unread.append(f"evaluate.{next(iter(request.evaluate))}")
         if request.stride is not None and "stride" not in reads:
             unread.append("--stride")
         for name in ("trace", "target"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from seqloom.config import DecodeConfig, HeadConfig
+from seqloom.config import DecodeConfig, EvaluateConfig, HeadConfig
 
 
 def data(*names: str) -> frozenset[str]:
@@ -20,6 +20,7 @@ TABLE = data("delimiter", "header", "quoting", "part")
 TRAINED_ON = data("train", "validation")
 TOKENIZER = data("tokenizer", "vocabulary", "normalisation")
 DECODE = frozenset(f"decode.{one.name}" for one in fields(DecodeConfig))
+EVALUATE = frozenset(f"evaluate.{one.name}" for one in fields(EvaluateConfig))
 HEAD = frozenset(f"head.{one.name}" for one in fields(HeadConfig))
 TRAIN = frozenset(
     f"train.{name}"

@@ -94,8 +94,7 @@ class TextTokenizer:
         Raises as `encode` does.
         """
         (text,) = checked_texts([text])
-        if (normalizer := normalizer_of(self.normalisation)) is not None:
-            text = normalizer.normalize_str(text)
+        text = self.normalise(text)
         length = self._kind.stable_length(text)
         (ids,) = self.encode([text[:length]])
         rest = text[length:]
@@ -134,6 +133,11 @@ class TextTokenizer:
             SPECIAL_TOKENS[i] if i < len(SPECIAL_TOKENS) else readable(self.token_bytes[i])
             for i in ids
         ]
+
+    def normalise(self, text: str) -> str:
+        """The text as `data.normalisation` changes it."""
+        normalizer = normalizer_of(self.normalisation)
+        return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`."""

@@ -16,8 +16,12 @@ def evaluate(
     given: Mapping[str, Any],
     decode: Mapping[str, Any],
     stride: int | None = None,
+    measure: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """`given` are settings of reading (`DataConfig`); those that are not given are as in the training.
+    """`given` are settings of reading (`DataConfig`), `measure` of measuring (`EvaluateConfig`); those that
+    are not given are as in the training.
     `stride` is how far the windows of a language model with limited context move on; by default half a
     window."""
-    return load(folder).evaluate(paths, Request(data=given, decode=decode, stride=stride))
+    return load(folder).evaluate(
+        paths, Request(data=given, decode=decode, evaluate=measure or {}, stride=stride)
+    )

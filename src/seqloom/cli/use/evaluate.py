@@ -34,7 +34,7 @@ def evaluate(
         folder: A run folder.
         data: Files in the same forms as for train: pairs, texts for a language model, labelled examples or
             images. For sentence vectors a table of two texts and a score.
-        settings: key=value for data.* and decode.*, such as decode.beam=1.
+        settings: key=value for data.*, decode.* and evaluate.*, such as decode.beam=1.
         outputs: Also write the model's texts or labels to this new file, one a line.
         stride: For a language model with limited context: the step between the windows over a long text. By
             default half a window.
@@ -43,10 +43,10 @@ def evaluate(
     from seqloom.runs.output_files import new_file, write_lines
     from seqloom.workflows.evaluate import evaluate as run_evaluate
 
-    given = read_settings(settings)
+    given = read_settings(settings, ("data", "decode", "evaluate"))
     if outputs is not None:
         new_file(outputs)  # refused before the work, not after it
-    result = run_evaluate(folder, data, given.data, given.decode, stride)
+    result = run_evaluate(folder, data, given.data, given.decode, stride, given.evaluate)
     if json:
         signatures = {
             f"{name}_signature": signature for name, signature in result.signatures.items()

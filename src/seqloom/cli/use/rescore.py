@@ -64,10 +64,12 @@ def rescore(
         folder: A run folder of a language model.
         nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (one row a hypothesis), also
             .gz. - is JSONL from standard input.
-        settings: key=value for data.*.
+        settings: key=value for data.* and evaluate.*.
         json: One line of JSON instead of the table. Without references one line for each list.
     """
-    data_config = read_settings(settings, ("data",)).config
+    given = read_settings(settings, ("data", "evaluate"))
+    from seqloom.config import EvaluateConfig
+    from seqloom.run_file import parse
     from seqloom.workflows.analysis.rescore import RescoreConfig
     from seqloom.workflows.analysis.rescore import rescore as run_rescore
 
@@ -79,7 +81,8 @@ def rescore(
         score=options.score,
         metric=options.metric,
         output=options.output,
-        data=data_config,
+        data=given.config,
+        evaluate=parse(EvaluateConfig, given.evaluate, "evaluate."),
     )
     result = run_rescore(config)
     if json and result.results:

@@ -2,26 +2,97 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import final
 
 from torch import nn
 
-from seqloom.config import DecodeConfig
+from seqloom.config import DecodeConfig, EvaluateConfig
+from seqloom.errors import printable
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.evaluation.text_metrics import bleu, chrf, exact_match, registered_metrics
-from seqloom.protocols import Evaluation, Tokenizer, device_of
-from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
+from seqloom.evaluation.writing_systems import bleu_tokenizer_of, require_bleu_tokenizer
+from seqloom.protocols import Evaluation, StoredTokenizer, device_of
+from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts, target_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True)
+class References:
+    """What outputs are compared with."""
+
+    texts: list[str]
+    """Normalised, as outputs are."""
+    bleu_tokenizer: str
+    """That of sacreBLEU."""
+    changed: int = 0
+    """How many the normalisation changed."""
+
+
+def prepare_references(
+    tokenizer: StoredTokenizer, targets: Sequence[str], config: EvaluateConfig
+) -> References:
+    """References in the form in which the model writes. Logs what was changed, and what it can never write.
+    Raises UsageError where sacreBLEU cannot use the tokenizer that is asked for."""
+    require_bleu_tokenizer(config.bleu_tokenizer)
+    texts = [tokenizer.normalise(text) for text in targets]
+    changed = sum(text != target for text, target in zip(texts, targets, strict=True))
+    if changed:
+        logger.info(
+            f"{changed:,} of {len(texts):,} references are normalised as data.normalisation says, as outputs"
+            " are: scores compare the normalised texts"
+        )
+    _log_unwritable(tokenizer, texts)
+    chosen: str = config.bleu_tokenizer
+    if chosen == "auto" and (chosen := bleu_tokenizer_of(texts)) != "13a":
+        logger.info(
+            f"BLEU cuts words with sacreBLEU's tokenizer {chosen}, by the script of the references;"
+            " evaluate.bleu_tokenizer names another"
+        )
+    _log_too_short(texts, chosen)
+    return References(texts, chosen, changed)
+
+
+def _log_unwritable(tokenizer: StoredTokenizer, texts: Sequence[str]) -> None:
+    """Logs how many references no output can equal: words are unknown, or spaces are lost."""
+    target = target_tokenizer(tokenizer)
+    pairs = zip(texts, map(target.decode, target.encode(texts)), strict=True)
+    lost = [pair for pair in pairs if pair[0] != pair[1]]
+    if lost:
+        text, written = lost[0]
+        logger.info(
+            f"the tokenizer cannot write {len(lost):,} of {len(texts):,} references as they are:"
+            f" {_excerpt(text)} becomes {_excerpt(written)} at best, so scores of text are below 100"
+        )
+
+
+def _log_too_short(texts: Sequence[str], bleu_tokenizer: str) -> None:
+    """Logs that BLEU is 0 where no reference has the four words of its longest n-grams."""
+    longest = sorted(texts, key=len)[-100:]
+    if longest and bleu(longest, longest, bleu_tokenizer).value == 0:
+        logger.info(
+            f"no reference has four words as the tokenizer {bleu_tokenizer} of BLEU cuts them, so BLEU is 0"
+            " whatever the outputs are; chrF and exact match are not concerned"
+        )
+
+
+def _excerpt(text: str) -> str:
+    return printable(repr(text if len(text) <= 60 else text[:57] + "..."))
 
 
 def evaluate_pairs(
     model: nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: StoredTokenizer,
     pairs: Sequence[tuple[str, str]],
     decode: DecodeConfig | None,
+    references: References | None = None,
 ) -> Evaluation:
-    """Teacher-forced numbers, and where `decode` is given those of decoded text. The model must be in eval
-    mode."""
+    """Teacher-forced numbers, and where `decode` is given those of decoded text against `references` (by
+    default the targets). The model must be in eval mode."""
     taught = teacher_forcing_score(model, batches_of_pairs(tokenizer, pairs, device_of(model)))
     metrics: dict[str, float] = {
         "loss": taught.loss,
@@ -32,20 +103,25 @@ def evaluate_pairs(
     }
     if decode is None:
         return Evaluation(metrics)
+    if references is None:
+        references = prepare_references(
+            tokenizer, [target for _, target in pairs], EvaluateConfig()
+        )
     best = [
         outputs[0]
         for outputs in decode_texts(
             model, tokenizer, [source for source, _ in pairs], replace(decode, n_best=1)
         )
     ]
-    texts, references = [output.text for output in best], [target for _, target in pairs]
-    corpus_bleu, corpus_chrf = bleu(texts, references), chrf(texts, references)
-    metrics |= registered_metrics(texts, references) | {
+    texts = [output.text for output in best]
+    corpus_bleu = bleu(texts, references.texts, references.bleu_tokenizer)
+    corpus_chrf = chrf(texts, references.texts)
+    metrics |= registered_metrics(texts, references.texts) | {
         "bleu": corpus_bleu.value,
         "chrf": corpus_chrf.value,
-        "exact_match": exact_match(texts, references),
+        "exact_match": exact_match(texts, references.texts),
         "unfinished": sum(not output.finished for output in best),
     }
-    return Evaluation(
-        metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}, texts
-    )
+    signatures = {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}
+    details = {"normalised_references": references.changed} if references.changed else {}
+    return Evaluation(metrics, signatures, texts, details)

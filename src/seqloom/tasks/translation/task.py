@@ -8,6 +8,7 @@ from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     DECODE,
+    EVALUATE,
     FILES,
     TOKENIZER,
     TRAIN,
@@ -25,7 +26,7 @@ TRANSLATION = Task(
     name="translation",
     summary="a text in; a text out",
     models=("seq2seq", "transformer", "t5"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE,
+    settings=READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE | EVALUATE,
     reading=READING,
     open=partial(open_text_model, Translator),
     training_data=prepare_pairs,

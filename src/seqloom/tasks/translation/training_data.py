@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -18,6 +19,7 @@ from seqloom.data.batching.token_store import TokenStore, build_store, cache_fol
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError
+from seqloom.evaluation.writing_systems import require_bleu_tokenizer
 from seqloom.protocols import NewModel, Rows, StoredTokenizer
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
 from seqloom.tasks.starting_point import StartingPoint, starting_point
@@ -28,7 +30,11 @@ from seqloom.tasks.training_data import (
     record_data,
     stored_reading_settings,
 )
-from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
+from seqloom.tasks.translation.evaluate_pairs import (
+    References,
+    evaluate_pairs,
+    prepare_references,
+)
 from seqloom.tasks.translation.translate import target_tokenizer
 from seqloom.training.objectives import Translation
 
@@ -83,15 +89,25 @@ class PreparedPairs(StepTrainingData):
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
-        decode = (
-            None if self.run.train.best == "loss" else replace(self.run.decode, beam=1, n_best=1)
-        )
-        return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
+        if self.run.train.best == "loss":
+            return evaluate_pairs(model, self.tokenizer, self.validation, None).metrics
+        decode = replace(self.run.decode, beam=1, n_best=1)
+        return evaluate_pairs(
+            model, self.tokenizer, self.validation, decode, self.references
+        ).metrics
+
+    @cached_property
+    def references(self) -> References:
+        """What decoded validation data are compared with."""
+        targets = [target for _, target in self.validation]
+        return prepare_references(self.tokenizer, targets, self.run.evaluate)
 
 
 def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
     """Reads the pairs, holds some out for validation, trains the tokenizer, builds the token store."""
     data, seed = run_config.data, run_config.train.seed
+    # said before the training, not at its first validation
+    require_bleu_tokenizer(run_config.evaluate.bleu_tokenizer)
     used = data_files(data.train, data) + (
         data_files(data.validation, data) if data.validation else []
     )

@@ -9,7 +9,7 @@ from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_text, read_pair_list
-from seqloom.runs.settings import data_config
+from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.model import TextModel, single_path
 from seqloom.tasks.translation.attention import (
@@ -18,7 +18,7 @@ from seqloom.tasks.translation.attention import (
     attention_of,
     draw_attention,
 )
-from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
+from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs, prepare_references
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
 CHUNK = 512
@@ -34,7 +34,7 @@ class Translator(TextModel):
     """
 
     reads: ClassVar = {
-        "evaluate": frozenset({"data", "decode"}),
+        "evaluate": frozenset({"data", "decode", "evaluate"}),
         "explain": frozenset({"decode", "target"}),
         "predict": frozenset({"data", "decode", "trace"}),
     }
@@ -100,4 +100,9 @@ class Translator(TextModel):
         self.check("evaluate", request)
         settings = self.run.decode_settings(request.decode)
         pairs = read_pair_list(paths, data_config(self.folder, request.data))
-        return evaluate_pairs(self.run.model, self.run.tokenizer, pairs, settings)
+        references = prepare_references(
+            self.run.tokenizer,
+            [target for _, target in pairs],
+            evaluate_config(self.folder, request.evaluate),
+        )
+        return evaluate_pairs(self.run.model, self.run.tokenizer, pairs, settings, references)

@@ -242,6 +242,10 @@ class HubTokenizer:
         check_ids(ids, self.vocabulary_size)
         return [readable(self.token_bytes[i]) or self._names.get(i, f"<{i}>") for i in ids]
 
+    def normalise(self, text: str) -> str:
+        """The same text: scores of published models are those of references as they are."""
+        return text
+
     def to_json(self) -> str:
         """The content of `tokenizer.json`: as it was read, or as it was made of other files."""
         return self._content

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import final
 
@@ -14,11 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
-from seqloom.config import DataConfig
+from seqloom.config import DataConfig, EvaluateConfig
 from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import NBestLists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.evaluation.word_errors import METRICS, CorpusMetric, difference_interval
+from seqloom.evaluation.word_errors import METRICS, CorpusMetric, bleu_metric, difference_interval
+from seqloom.evaluation.writing_systems import (
+    bleu_tokenizer_of,
+    require_bleu_tokenizer,
+    script_without_spaces,
+)
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import log_progress, logged_report
 from seqloom.tasks.language_modeling.score import Scorer
@@ -51,6 +56,7 @@ class RescoreConfig:
     metric: str = "wer"
     output: str | None = None
     data: DataConfig
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
 
 
 @final
@@ -78,6 +84,8 @@ class Rescored:
     """Each with the best first, and `total` and `log_probability_NAME` in the fields of each hypothesis."""
     results: dict[str, SystemScores]
     """tuning and test, as far as these lists have references."""
+    bleu_tokenizer: str | None = None
+    """That of sacreBLEU, where the metric is BLEU."""
 
     def summary(self) -> dict[str, object]:
         content: dict[str, object] = {
@@ -85,6 +93,8 @@ class Rescored:
             "weights": self.weights,
             "lists": len(self.lists),
         }
+        if self.bleu_tokenizer is not None:
+            content["bleu_tokenizer"] = self.bleu_tokenizer
         for part, scores in self.results.items():
             value, low, high = scores.difference
             content[part] = {
@@ -120,12 +130,7 @@ class ScoredLists:
 def rescore(config: RescoreConfig) -> Rescored:
     """Rescores the lists, writes them where `output` is named, and measures where there are references.
     Raises UsageError, DataError and FolderError."""
-    if config.weights is not None and config.development is not None:
-        raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
-    if config.metric not in METRICS:
-        raise UsageError(
-            f"--metric must be one of {', '.join(METRICS)}, but is {printable(config.metric)!r}"
-        )
+    _check_options(config)
     output = None if config.output is None else new_file(config.output, (".jsonl", ".tsv"))
     models = model_names(config.folders)
     if config.data.text in ("total", *(f"log_probability_{name}" for name in models)):
@@ -147,7 +152,7 @@ def rescore(config: RescoreConfig) -> Rescored:
             "no list has a reference (ref), which tuning needs; give references, or --weights",
             config.development,
         )
-    metric = METRICS[config.metric]
+    metric, bleu_tokenizer = _metric(config, with_references)
     measured = {
         part: (file, _statistics(file, metric))
         for part, file in with_references.items()
@@ -175,7 +180,48 @@ def rescore(config: RescoreConfig) -> Rescored:
         form: Form = "tsv" if output.suffix.lower() == ".tsv" else "jsonl"
         files.write_atomic(output, written(ordered, form))
     named = dict(zip(features, map(float, weights), strict=True))
-    return Rescored(metric=config.metric, weights=named, lists=ordered, results=results)
+    return Rescored(
+        metric=config.metric,
+        weights=named,
+        lists=ordered,
+        results=results,
+        bleu_tokenizer=bleu_tokenizer,
+    )
+
+
+def _check_options(config: RescoreConfig) -> None:
+    """Raises UsageError for options that cannot be, or that change nothing."""
+    if config.weights is not None and config.development is not None:
+        raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
+    if config.metric not in METRICS:
+        raise UsageError(
+            f"--metric must be one of {', '.join(METRICS)}, but is {printable(config.metric)!r}"
+        )
+    name = config.evaluate.bleu_tokenizer
+    if name != "auto" and config.metric != "bleu":
+        raise UsageError(
+            f"evaluate.bleu_tokenizer changes nothing with --metric {config.metric}; leave it out"
+        )
+    require_bleu_tokenizer(name)
+
+
+def _metric(
+    config: RescoreConfig, files_of_lists: Mapping[str, ScoredLists]
+) -> tuple[CorpusMetric, str | None]:
+    """The metric, and where it is BLEU its tokenizer: that of the script of all references, unless one is
+    named."""
+    references = [nbest.reference or "" for file in files_of_lists.values() for nbest in file.lists]
+    if config.metric == "wer" and script_without_spaces(references) is not None:
+        logger.info(
+            "the references put no spaces between words, so a word error rate takes each stretch between"
+            " spaces for one word; --metric cer counts characters"
+        )
+    if config.metric != "bleu":
+        return METRICS[config.metric], None
+    name: str = config.evaluate.bleu_tokenizer
+    if name == "auto" and (name := bleu_tokenizer_of(references)) != "13a":
+        logger.info(f"BLEU cuts words with sacreBLEU's tokenizer {name}, by the script")
+    return bleu_metric(name), name
 
 
 def model_names(folders: Sequence[str]) -> list[str]:
