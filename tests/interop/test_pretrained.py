@@ -328,6 +328,6 @@ def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
         theirs.pooler.dense.bias[0] = float("nan")
     theirs.save_pretrained(tmp_path / "one")
     with pytest.raises(
-        FolderError, match=r"weights must be finite, but those of pooler.bias are not"
+        FolderError, match=r"numbers must be finite, but pooler.dense.bias has NaN or infinity"
     ):
         pretrained_encoder(tmp_path / "one")

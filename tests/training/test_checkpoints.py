@@ -146,7 +146,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, trainer: Trainer) -> 
         "missing": "output.bias is missing",
         "unknown": "extra is unknown",
         "shape": r"output.bias must have shape \(30,\), but has \(29,\)",
-        "finite": "weights must be finite, but those of output.bias are not",
+        "finite": "numbers must be finite, but output.bias has NaN or infinity",
     }.items():
         changed = dict(tensors)
         if change == "missing":

@@ -17,12 +17,12 @@ from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.families.family import HubFamily
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
-from seqloom.interop.tensor_mapping import check_finite, listed, unique_tensors
+from seqloom.interop.tensor_mapping import listed, unique_tensors
 from seqloom.models import encoder_families, family_name, model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, resolved_head
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import to_plain
-from seqloom.training.checkpoints import finite_tensors
+from seqloom.training.checkpoints import read_tensors
 
 ENCODER, HEAD = "encoder.", "head."
 STD = 0.02
@@ -77,7 +77,6 @@ def pretrained_encoder(folder: Path) -> Pretrained:
     checkpoint = read_checkpoint(folder, encoder=True)
     origin = HubOrigin.of(folder)
     tensors = dict(checkpoint.model.named_parameters())
-    check_finite(tensors, folder)
     pretrained = _pretrained(checkpoint.model_type, to_plain(checkpoint.config), tensors)
     return replace(
         pretrained,
@@ -95,7 +94,7 @@ def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
     model_type = family_name(str(content.get("model_type")))
     if model_type not in (ENCODER_WITH_HEAD, *encoder_families()):
         raise _no_encoder(weights.parent, model_type)
-    tensors = finite_tensors(weights)
+    tensors = read_tensors(weights)
     if model_type != ENCODER_WITH_HEAD:
         known = model_family(model_type)[0].__dataclass_fields__.keys()
         content_of_model = {key: value for key, value in content.items() if key in known}

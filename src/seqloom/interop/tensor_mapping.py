@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import final
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor, nn
 
 from seqloom.errors import FolderError, printable
 from seqloom.interop.tensor_names import Rule, TensorNames, pattern
-from seqloom.interop.weights import StoredWeights
+from seqloom.interop.weights import StoredTensor, StoredWeights
 from seqloom.layers.transformer.positions import sinusoids
-
-MAX_LISTED = 8
-"""Names of tensors that one message prints."""
+from seqloom.training.checkpoints import is_finite, not_finite_error
+from seqloom.training.checkpoints import listed as listed
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -54,8 +52,16 @@ class CheckpointTensors:
 
     def load(self, rule: Rule, dtype: torch.dtype) -> Tensor:
         """A tensor of ours, all of whose parts are there. Where nothing is joined or converted, it is the
-        memory of the file itself."""
+        memory of the file itself. Raises FolderError where a value is not finite."""
         files = [name for part in rule.theirs if (name := self.find(part)) is not None]
+        tensor = self._joined(rule, files, dtype)
+        if not is_finite(tensor):
+            broken = [name for name in files if not is_finite(self.weights.read(name))]
+            # a number that is finite in the file may be too large for `dtype`
+            raise not_finite_error(self.weights.stored[(broken or files)[0]].path, broken or files)
+        return tensor
+
+    def _joined(self, rule: Rule, files: list[str], dtype: torch.dtype) -> Tensor:
         dtypes = {self.weights.stored[name].dtype for name in files}
         if len(files) == 1 and dtypes == {dtype}:
             return rule.join([self.weights.mapped(files[0])])
@@ -86,7 +92,8 @@ class CheckpointTensors:
         self, model: nn.Module, rules: Mapping[str, Rule], new: Collection[str]
     ) -> set[str]:
         """The tensors of ours that are missing though they may be, as their names begin with one of `new`.
-        Raises FolderError where others are missing, or where a shape is not what the configuration says."""
+        Raises FolderError where others are missing, are no floating-point numbers, or where a shape is not
+        what the configuration says."""
         missing, allowed, wrong = [], set[str](), []
         for ours, tensor in unique_tensors(model).items():
             expected = rules[ours].their_shape(tuple(tensor.shape))
@@ -96,8 +103,8 @@ class CheckpointTensors:
                     allowed.add(ours)
                 elif name is None:
                     missing.append(part)
-                elif (shape := self.weights.stored[name].shape) != expected:
-                    wrong.append(f"{printable(name)} must have shape {expected}, but has {shape}")
+                elif problem := _problem(self.weights.stored[name], expected):
+                    wrong.append(f"{printable(name)} {problem}")
         if missing:
             raise FolderError(
                 f"the weights must be whole, but these tensors are missing: {listed(missing)}",
@@ -105,7 +112,7 @@ class CheckpointTensors:
             )
         if wrong:
             raise FolderError(
-                f"weights must have the shapes that config.json says, but {'; '.join(wrong[:3])}",
+                f"weights must be those that config.json says, but {'; '.join(wrong[:3])}",
                 self.weights.folder,
             )
         return allowed
@@ -170,17 +177,11 @@ class CheckpointTensors:
         return torch.allclose(table, ours, rtol=0, atol=4 * torch.finfo(table.dtype).eps)
 
 
-def check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Raises FolderError that names the tensors of a folder which hold NaN or infinity."""
-    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        raise FolderError(
-            f"weights must be finite, but those of {listed(broken)} are not; get the files again",
-            folder,
-        )
-
-
-def listed(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(map(printable, names[:MAX_LISTED])) + more
+def _problem(stored: StoredTensor, shape: tuple[int, ...]) -> str:
+    """What is wrong with a tensor that must have this shape; empty where nothing is."""
+    if stored.shape != shape:
+        return f"must have shape {shape}, but has {stored.shape}"
+    if not stored.dtype.is_floating_point:
+        dtype = str(stored.dtype).removeprefix("torch.")
+        return f"must hold floating-point numbers, but holds {dtype}"
+    return ""

@@ -35,6 +35,7 @@ from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
+    Epsilon,
     Fraction,
     Size,
     UsedWith,
@@ -76,7 +77,7 @@ class BertConfig:
     """gelu (exact), gelu-tanh, relu, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "after"
     """Layer normalisation before each sub-block, or after it (the paper)."""
-    norm_epsilon: float = 1e-12
+    norm_epsilon: Epsilon = 1e-12
     """What a norm adds to the variance."""
     dropout: Fraction = 0.1
     """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.

@@ -31,6 +31,7 @@ from seqloom.layers.transformer.key_value_cache import (
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
 from seqloom.models.config_checks import (
     ActivationName,
+    Epsilon,
     Fraction,
     Size,
     UsedWith,
@@ -93,7 +94,7 @@ class GPTConfig:
     documents: Literal["separate", "joined"] = "separate"
     """separate: a token sees nothing before the last <s>; joined: an <s> after the first is a token like any
     other."""
-    norm_epsilon: float = 1e-5
+    norm_epsilon: Epsilon = 1e-5
     """What a norm adds to the variance."""
     pad_id: int = 0
     """The id of <pad>; -1 where the vocabulary has none, and then -1 marks padding."""

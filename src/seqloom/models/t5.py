@@ -37,6 +37,7 @@ from seqloom.layers.transformer.positions import RelativeBias
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
+    Epsilon,
     Fraction,
     Size,
     UsedWith,
@@ -81,7 +82,7 @@ class T5Config:
     """Whether the output's weight is the embedding (v1.0)."""
     scale_output: Annotated[bool, UsedWith(decoder_layers=above(0))] = True
     """Whether states are multiplied by width^-0.5 before the output (v1.0)."""
-    norm_epsilon: float = 1e-6
+    norm_epsilon: Epsilon = 1e-6
     """What a norm adds to the mean square."""
     dropout: Fraction = 0.1
     """Share dropped in training: of embedded tokens, of what each sub-block adds, of the hidden features of

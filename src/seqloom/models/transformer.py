@@ -32,6 +32,7 @@ from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
+    Epsilon,
     Fraction,
     Size,
     UsedWith,
@@ -88,7 +89,7 @@ class TransformerConfig:
     """Whether the output has a bias."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
-    norm_epsilon: float = 1e-5
+    norm_epsilon: Epsilon = 1e-5
     """What a norm adds to the variance."""
     dropout: Fraction = 0.1
     """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.

@@ -31,6 +31,7 @@ from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.models.config_checks import (
     ActivationName,
+    Epsilon,
     Fraction,
     Size,
     field_problems,
@@ -83,17 +84,13 @@ class ViTConfig:
     sub-block adds."""
     attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
-    norm_epsilon: float = 1e-6
+    norm_epsilon: Epsilon = 1e-6
     """What a norm adds to the variance."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
         problems += not_divisible("image_size", self.image_size, "patch_size", self.patch_size)
         problems += not_divisible("width", self.width, "heads", self.heads)
-        if self.norm_epsilon <= 0:
-            problems.append(
-                f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}"
-            )
         if self.head == "patches" and self.labels:
             problems.append(
                 "model.head=patches tells colours and has no labels, but model.labels names"

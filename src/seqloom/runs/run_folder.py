@@ -59,11 +59,11 @@ from seqloom.training.checkpoints import (
     WEIGHTS,
     check_weights,
     checkpoint_path,
-    finite_tensors,
     load_model_tensors,
     newest_checkpoint,
     read_state,
-    shapes_in,
+    read_tensors,
+    tensors_in,
 )
 from seqloom.version import VERSION
 
@@ -401,17 +401,17 @@ def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Modu
     model_type = str(content.get("model_type"))
     try:
         model_class = model_family(model_type)[1]
-        config, shapes = _config_of(content), shapes_in(weights)
+        config, stored = _config_of(content), tensors_in(weights)
         for name, said in endless_layers(
-            {**content, **vars(config).get("encoder", {})}, len(shapes)
+            {**content, **vars(config).get("encoder", {})}, len(stored)
         ).items():
             raise UsageError(f"{name} {said}")
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
-        check_weights(empty, shapes, weights)
+        check_weights(empty, stored, weights)
         # of parameters alone: no time goes into a random start
         if model_type in {family.model_type for family in FAMILIES.values()}:
-            assign(empty, finite_tensors(weights))
+            assign(empty, read_tensors(weights))
             return empty
         model: nn.Module = model_class(config)
     except UsageError as error:

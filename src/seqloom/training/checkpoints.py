@@ -10,13 +10,14 @@ name in trainer_state.json; neither is a copy. Two are kept: the last and the be
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -91,9 +92,9 @@ def save_checkpoint(
     weights = model_tensors(model)
     optimizer_state = {} if optimizer is None else optimizer_tensors(optimizer)
     streams = {str(number): tensor.contiguous() for number, tensor in enumerate(stream_states)}
-    if broken := _not_finite(weights | optimizer_state | streams):
+    if broken := not_finite(weights | optimizer_state | streams):
         raise TrainingError(
-            f"step {state.step}: what a checkpoint holds must be finite, but {broken} is not; {RETRY}"
+            f"step {state.step}: what a checkpoint holds must be finite, but {listed(broken)} is not; {RETRY}"
         )
     path = checkpoint_path(folder, state.step)
     temporary = path.with_name(path.name + ".tmp")
@@ -118,10 +119,23 @@ def save_checkpoint(
     return path
 
 
-def _not_finite(tensors: dict[str, Tensor]) -> str:
-    """The names of the first tensors that hold a value that is not finite; empty where none does."""
-    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    return ", ".join(broken[:5])
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors that hold a value that is not finite."""
+    return [name for name, tensor in tensors.items() if not is_finite(tensor)]
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all of its values are numbers. Of what is not, NaN is both the smallest and the largest: so one
+    pass over the memory is enough, where `torch.isfinite` needs several."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    return all(math.isfinite(float(end)) for end in torch.aminmax(tensor))
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(printable, names[:most])) + more
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -151,44 +165,49 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_model_tensors(model: nn.Module, path: Path) -> None:
-    """Raises FolderError where names or shapes are not the model's, or a value is not finite."""
-    tensors = finite_tensors(path)
-    check_weights(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    model.load_state_dict(tensors, strict=False)  # names were checked; tied tensors are stored once
+    """Raises FolderError where names, shapes or kinds of numbers are not the model's, or a value is not
+    finite."""
+    check_weights(model, tensors_in(path), path)
+    # names were checked; tied tensors are stored once
+    model.load_state_dict(read_tensors(path), strict=False)
 
 
-def finite_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name. Raises FolderError where a value is not finite."""
-    tensors = read_tensors(path)
-    if broken := _not_finite(tensors):
-        raise FolderError(
-            f"{printable(str(path))}: weights must be finite, but those of {broken} are not"
-        )
-    return tensors
+class TensorHeader(NamedTuple):
+    """What the header of a file says of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """As the format names it: F32, I64, ..."""
 
 
-def check_weights(model: nn.Module, shapes: dict[str, tuple[int, ...]], path: Path) -> None:
-    """Raises FolderError where names or shapes are not the model's (which may be on the meta device: nothing
-    is allocated)."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model_tensors(model).items()}
-    wrong = [f"{name} is missing" for name in expected.keys() - shapes.keys()]
-    wrong += [f"{name} is unknown" for name in shapes.keys() - expected.keys()]
-    wrong += [
-        f"{name} must have shape {expected[name]}, but has {shape}"
-        for name, shape in shapes.items()
-        if name in expected and expected[name] != shape
-    ]
+def check_weights(model: nn.Module, stored: Mapping[str, TensorHeader], path: Path) -> None:
+    """Raises FolderError where names, shapes or kinds of numbers are not those of the model (which may be on
+    the meta device: nothing is allocated)."""
+    expected = model_tensors(model)
+    wrong = [f"{name} is missing" for name in expected.keys() - stored.keys()]
+    for name, (shape, dtype) in stored.items():
+        if name not in expected:
+            wrong.append(f"{name} is unknown")
+        elif (needed := tuple(expected[name].shape)) != shape:
+            wrong.append(f"{name} must have shape {needed}, but has {shape}")
+        elif (fractions := expected[name].is_floating_point()) != ("F" in dtype):
+            kind = "floating-point numbers" if fractions else "integers"
+            wrong.append(f"{name} must hold {kind}, but holds {dtype}")
     if wrong:
         raise FolderError(
             f"{printable(str(path))}: the weights must be this model's, but {'; '.join(sorted(wrong)[:5])}"
         )
 
 
-def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes in a safetensors file, from its header. Raises FolderError where it is none."""
+def tensors_in(path: Path) -> dict[str, TensorHeader]:
+    """What is in a safetensors file, from its header. Raises FolderError where it is none."""
+    stored = {}
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                stored[name] = TensorHeader(tuple(part.get_shape()), part.get_dtype())
+            return stored
     except (OSError, SafetensorError) as error:
         raise FolderError(
             f"{printable(str(path))}: must be a safetensors file, but cannot be read"
@@ -197,8 +216,20 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    shapes_in(path)
-    return load_file(path)
+    """The tensors of a file by name. Raises FolderError where it is none, or a value is not finite."""
+    tensors_in(path)
+    tensors = load_file(path)
+    if broken := not_finite(tensors):
+        raise not_finite_error(path, broken)
+    return tensors
+
+
+def not_finite_error(path: Path, broken: Sequence[str]) -> FolderError:
+    """The error about tensors of a file that hold values which are not finite."""
+    return FolderError(
+        f"numbers must be finite, but {listed(broken)} has NaN or infinity; get the file again",
+        path,
+    )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -22,7 +22,6 @@ from seqloom.interop.hub import is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.post_processor import with_prefix_space, with_special_entries, with_template
 from seqloom.interop.sentence_transformers import write_pooling
-from seqloom.interop.tensor_mapping import check_finite, unique_tensors
 from seqloom.models import family_name
 from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
@@ -89,7 +88,6 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     # errors come before anything is written
     if task == run_folder.IMAGES:
         read_preprocessing(source, checkpoint.config)
-    check_finite(unique_tensors(model), source)
     files.new_folder(folder, "an imported model", "name another --output-dir")
     run = RunConfig(
         task=task,
