@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from seqloom import files
+from seqloom import files, tensor_files
 from seqloom.errors import DataError, FolderError, UsageError
 
 
@@ -146,8 +148,8 @@ def test_json_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"a": 1, "a": 2}', "a key stands twice"),
-        ('{"b": {"a": 1, "a": 1}}', "a key stands twice"),
+        ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
+        ('{"b": {"a": 1, "a": 1}}', "the key 'a' stands twice"),
         ('{"a": 1', "is not JSON"),
         ("", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
@@ -377,3 +379,132 @@ def test_names_are_shown_without_their_tricks(tmp_path: Path) -> None:
         files.open_binary(str(tmp_path / "ab\x1b[31.txt"))
     assert "\x1b" not in str(caught.value)
     assert json.dumps(str(caught.value)).count("x1b") == 2
+
+
+# Only regular files
+
+
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
+def put_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def put_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "must be a regular file, but is a named pipe": put_pipe,
+    "must be a regular file, but is a device": put_device,
+    "must be a regular file, but is a folder": put_folder,
+    "must be a regular file, but is a socket": put_socket,
+    r"cannot be read \(there is no such file: it is a link to nowhere\)": put_link_to_nothing,
+    r"cannot be read \(is a loop of symbolic links\)": put_link_to_itself,
+    r"cannot be read \(there is no such file\)": lambda path: None,
+}
+READERS: dict[str, Callable[[Path], object]] = {
+    "bytes": files.read_bytes,
+    "text": files.read_text,
+    "json": files.read_json,
+    "sha256": files.sha256,
+    "safetensors": tensor_files.read_header,
+    "open": files.open_regular,
+    "by a link": lambda path: files.read_bytes(linked(path)),
+}
+
+
+def linked(path: Path) -> Path:
+    link = path.with_name("link")
+    link.symlink_to(path)
+    return link
+
+
+@pytest.mark.parametrize("problem", NO_FILES)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_regular_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str, reader: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "abc.json"
+    NO_FILES[problem](path)
+    if reader == "by a link":
+        # a link to nothing is named as what it leads to
+        problem = problem.partition(":")[0].removesuffix(r"\)")
+    with pytest.raises(FolderError, match=problem) as caught:
+        READERS[reader](path)
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_a_file_is_read_by_a_link_and_within_its_bound(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\r\nb\r\xc3\xa4")
+    (tmp_path / "link").symlink_to("a.txt")
+    assert files.read_text(tmp_path / "link", limit=7) == "a\nb\nä"
+    with pytest.raises(FolderError, match="must be at most 6 bytes, but has 7"):
+        files.read_text(tmp_path / "link", limit=6)
+    (tmp_path / "a.txt").write_bytes(b"a\xff")
+    with pytest.raises(FolderError, match="must be UTF-8, but byte 1 is not"):
+        files.read_text(tmp_path / "link")
+    # a file that is empty but for its size takes no time
+    os.truncate(tmp_path / "a.txt", 2**40)
+    with pytest.raises(FolderError, match=f"must be at most {2**26} bytes, but has {2**40}"):
+        files.read_json(tmp_path / "link")
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("runs/abd", "there is no such folder; near it: abc"),
+        ("no/abc", "there is no such folder, nor its folder"),
+        ("runs/file", "is no folder"),
+        ("runs/abc", "holds no config.json; make one"),
+        ("runs/link", "there is no such folder: it is a link to nowhere"),
+        ("runs/a\0", "no folder can have this name"),
+    ],
+)
+def test_a_folder_that_is_none_says_why(tmp_path: Path, place: str, problem: str) -> None:
+    (tmp_path / "runs" / "abc").mkdir(parents=True)
+    (tmp_path / "runs" / "file").touch()
+    (tmp_path / "runs" / "link").symlink_to("nowhere")
+    with pytest.raises(FolderError) as caught:
+        files.require_folder(tmp_path / place, "a run folder", "config.json", "; make one")
+    assert f"must be a run folder, but {problem}" in str(caught.value)
+
+
+def test_standard_input_that_is_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="standard input must be open, but is closed"):
+        files.open_binary("-")
+
+
+def test_a_pipe_is_data_only_where_it_was_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="must be a regular file, but is a named pipe"):
+        files.open_binary(str(tmp_path / "pipe"), pipe=False)
+
+
+def test_a_tensor_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    entry = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
+    header = f'{{"a": {entry}, "a": {entry}}}'.encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    with pytest.raises(FolderError, match="the key 'a' stands twice"):
+        tensor_files.open_safetensors(path)
+    path.write_bytes(struct.pack("<Q", 2**25 + 1) + bytes(4))
+    with pytest.raises(FolderError, match="a header of at most"):
+        tensor_files.open_safetensors(path)

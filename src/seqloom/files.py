@@ -14,48 +14,148 @@ import os
 import shutil
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.errors import DataError, FolderError, UsageError, printable, shown
 
 JsonObject = Mapping[str, object]
 """An object of JSON, or the fields of a configuration."""
 MANIFEST, LOCK = "manifest.json", ".lock"
 
 
-def open_binary(path: str) -> BinaryIO:
-    """The bytes of a file for reading; `-` is standard input, `.gz` is unpacked.
+SMALL = 2**26
+"""The most bytes of settings, JSON and the like, which are read whole."""
 
-    Raises DataError where the path is missing (names that are near are suggested), a folder, a device or a
-    pipe, or may not be read. Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or
-    `zlib.error`.
+
+def open_binary(path: str, *, pipe: bool = True) -> BinaryIO:
+    """The bytes of a data file for reading; `-` is standard input, `.gz` is unpacked.
+
+    A pipe is read where a user named it (`pipe`), and not where it was found in a folder. Raises DataError
+    where the path is missing (names that are near are suggested), a folder or a device, or may not be read.
+    Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or `zlib.error`.
     """
     if path == "-":
-        return sys.stdin.buffer
+        return standard_input()
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise DataError("must be a file, but is a folder; name a file in it", path)
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise DataError("must be a regular file, but is a device or a socket", path)
+        if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
+            raise DataError(f"must be a regular file, but is {_kind(mode)}", path)
         # Opened once, for a pipe gives its bytes once; the caller closes it.
         return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise DataError(_why_not(error, path), path) from None
 
 
-def _why_not(error: OSError, path: str) -> str:
+def standard_input() -> BinaryIO:
+    """Raises DataError where it is closed."""
+    if sys.stdin is None:
+        raise DataError("standard input must be open, but is closed; name a file", "-")
+    return sys.stdin.buffer
+
+
+def regular(path: Path) -> Path:
+    """The path of a file in a folder, which must lead to a regular file: a pipe would be waited for, and a
+    device has no end.
+
+    Every file that is no data is opened by way of this function. Symbolic links are followed, as in the cache
+    of the hub. Raises FolderError where it is missing or anything else.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise FolderError(f"cannot be read ({_why_not(error, str(path))})", path) from None
+    if not stat.S_ISREG(mode):
+        raise FolderError(f"must be a regular file, but is {_kind(mode)}", path)
+    return path
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file for reading that is `regular`."""
+    with _reading(path):
+        return open(regular(path), "rb")
+
+
+def read_bytes(path: Path, limit: int = SMALL) -> bytes:
+    """A file that is `regular`, whole. Raises FolderError also where it has more bytes than `limit`."""
+    with _reading(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise FolderError(f"must be at most {limit} bytes, but has {size}", path)
+        return file.read(size)
+
+
+def read_text(path: Path, limit: int = SMALL) -> str:
+    """A text in UTF-8 with `\n` at line ends, read as `read_bytes` does."""
+    try:
+        text = read_bytes(path, limit).decode()
+    except UnicodeDecodeError as error:
+        message = f"must be UTF-8, but byte {error.start} is not; get the file again"
+        raise FolderError(message, path) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_there(path: Path) -> bool:
+    """Whether a name is taken, by whatever it may be: a link that leads nowhere is there, and an error where
+    it is opened."""
+    return os.path.lexists(path)
+
+
+def require_folder(folder: Path, what: str, marker: str, hint: str = "") -> None:
+    """Raises FolderError where this is no folder that holds the file `marker`, with which it is `what`."""
+    if is_there(folder / marker):
+        regular(folder / marker)
+        return
+    try:
+        is_folder = stat.S_ISDIR(os.stat(folder).st_mode)
+    except (OSError, ValueError) as error:
+        raise FolderError(
+            f"must be {what}, but {_why_not(error, str(folder), 'folder')}", folder
+        ) from None
+    problem = f"holds no {marker}" if is_folder else "is no folder"
+    raise FolderError(f"must be {what}, but {problem}{hint}", folder)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FolderError(f"cannot be read ({_why_not(error, str(path))})", path) from None
+
+
+def _kind(mode: int) -> str:
+    """What it is that is no regular file."""
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "none")
+
+
+def _why_not(error: OSError | ValueError, path: str, kind: str = "file") -> str:
+    if not isinstance(error, OSError):
+        # a path with a NUL
+        return f"no {kind} can have this name"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        folder, name = os.path.split(path)
+        folder, name = os.path.split(path.rstrip("/"))
+        if os.path.islink(path):
+            return f"there is no such {kind}: it is a link to {printable(os.readlink(path))}"
         try:
             near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3, cutoff=0.6)
         except OSError:
-            return "there is no such file, nor its folder"
+            return f"there is no such {kind}, nor its folder"
         hint = f"; near it: {', '.join(printable(n) for n in near)}" if near else ""
-        return f"there is no such file{hint}"
+        return f"there is no such {kind}{hint}"
     if error.errno == errno.EACCES:
         return "may not be read (permission denied)"
     if error.errno == errno.ELOOP:
@@ -145,29 +245,28 @@ def _finite(content: object) -> object:
     return content
 
 
-def read_json(path: Path, limit: int = 2**26) -> Any:
+def read_json(path: Path, limit: int = SMALL) -> Any:
     """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON, as NaN
     and 1e999 are not."""
+    return parse_json(read_bytes(path, limit), path)
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    """The value of JSON that stands in a file. Raises FolderError as `read_json` does."""
     try:
-        if path.stat().st_size > limit:
-            raise FolderError(
-                f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}"
-            )
         return json.loads(
-            path.read_bytes(),
+            content,
             object_pairs_hook=_unique_keys,
             parse_constant=_number,
             parse_float=_number,
         )
-    except OSError as error:
-        raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise FolderError(f"{printable(str(path))}: is not JSON as it must be ({error})") from None
+        raise FolderError(f"is not JSON as it must be ({error})", path) from None
 
 
-def read_json_object(path: Path) -> dict[str, object]:
+def read_json_object(path: Path, limit: int = SMALL) -> dict[str, object]:
     """A JSON file that holds an object. Raises FolderError as `read_json` does, and for anything else."""
-    content = read_json(path)
+    content = read_json(path, limit)
     if not isinstance(content, dict):
         raise FolderError(
             f"must be a JSON object, but is {type(content).__name__}; get the file again", path
@@ -184,7 +283,8 @@ def _number(written: str) -> float:
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError("a key stands twice")
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(name)!r} stands twice")
     return content
 
 
@@ -198,7 +298,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def flush_file(path: Path) -> None:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         os.fsync(file.fileno())
 
 
@@ -220,7 +320,7 @@ def link_atomic(source: Path, path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -17,7 +17,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
 
-from seqloom.errors import SeqloomError, UsageError, printable
+from seqloom.errors import FolderError, SeqloomError, UsageError, printable
+from seqloom.files import regular
 
 T = TypeVar("T")
 
@@ -118,7 +119,10 @@ def _import_file(module: str, path: str) -> None:
         if getattr(sys.modules[module], "__file__", None) == path:
             return  # it was imported
         raise ImportError(f"there is a module {module} already; rename the file")
-    spec = importlib.util.spec_from_file_location(module, path)
+    try:
+        spec = importlib.util.spec_from_file_location(module, regular(Path(path)))
+    except FolderError as error:
+        raise UsageError(f"the plugin {error}") from None
     assert spec is not None
     assert spec.loader is not None
     # dataclasses look their module up there

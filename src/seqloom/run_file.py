@@ -7,16 +7,20 @@ import difflib
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from seqloom.config import SECTIONS, RunConfig
-from seqloom.errors import UsageError, printable
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.files import read_text
 from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
+LONGEST = 2**20
+"""Bytes of a run file."""
 
 
 def parse(kind: type[C], content: Mapping[str, object], prefix: str = "") -> C:
@@ -92,15 +96,10 @@ def read_run_file(path: str) -> dict[str, Any]:
     """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags
     or aliases."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(2**20 + 1)
-    except OSError as error:
-        raise UsageError(
-            f"{printable(path)}: the run file cannot be read ({error.strerror})"
-        ) from None
-    if len(text) > 2**20:
-        raise UsageError(f"{printable(path)}: a run file must be smaller than 1 MiB")
-    content = read_yaml(text.decode("utf-8", "replace"), path)
+        text = read_text(Path(path), LONGEST)
+    except FolderError as error:
+        raise UsageError(str(error)) from None
+    content = read_yaml(text, path)
     if not isinstance(content, dict):
         raise UsageError(
             f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`"

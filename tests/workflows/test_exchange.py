@@ -339,7 +339,7 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
         run_folder.load_run("hf://no/such")
     with pytest.raises(UsageError, match="a name must be such as"):
         run_folder.load_run("hf://a b/../c")
-    with pytest.raises(FolderError, match=r"holds no config\.json"):
+    with pytest.raises(FolderError, match="there is no such folder"):
         run_folder.load_run("no/such")
 
 

@@ -59,7 +59,7 @@ class Checkpoint:
 def is_hub_folder(folder: Path) -> bool:
     """Whether it holds a checkpoint of the hub: a config.json that seqloom did not write. Raises FolderError
     where that is no JSON."""
-    if (folder / files.MANIFEST).exists():
+    if files.is_there(folder / files.MANIFEST):
         return False
     content = read_object(folder / CONFIG)
     return "seqloom_version" not in content and (
@@ -312,4 +312,4 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def read_object(path: Path) -> Fields:
     """A JSON object; empty where there is no such file. Raises FolderError where it is none."""
-    return files.read_json_object(path) if path.is_file() else {}
+    return files.read_json_object(path) if files.is_there(path) else {}

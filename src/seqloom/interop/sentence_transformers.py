@@ -66,7 +66,7 @@ def pooling_of(folder: Path) -> Pooling | None:
 def read_pooling(folder: Path) -> Pooling | None:
     """What `modules.json` says, None where there is none. Raises FolderError as `pooling_of` does."""
     path = folder / MODULES
-    if not path.is_file():
+    if not files.is_there(path):
         return None
     try:
         modules = [

@@ -7,7 +7,6 @@ copy, read from the file straight to its place, so that no page is held twice.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from seqloom import files
 from seqloom.data.formats.json_values import as_object, as_text, field_of
 from seqloom.errors import FolderError, printable
+from seqloom.tensor_files import open_safetensors, read_header
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".pkl")
@@ -66,13 +66,13 @@ class StoredWeights:
                         f"a tensor must be in one file, but {printable(name)} is in two", path
                     )
                 self.stored[name] = stored
-        self._open = cache(safe_open)
+        self._open = cache(open_safetensors)
 
     def mapped(self, name: str) -> Tensor:
         """The tensor, in the memory of the file."""
         path = self.stored[name].path
         try:
-            file = self._open(path, framework="pt")
+            file = self._open(path)
             tensor: Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call]
         except (OSError, SafetensorError) as error:
             raise _unreadable(path, name, error) from None
@@ -87,7 +87,7 @@ class StoredWeights:
             room = memoryview(memory.numpy().data)[position : position + part.end - part.begin]
             position += len(room)
             try:
-                with part.path.open("rb", buffering=0) as file:
+                with files.open_regular(part.path) as file:
                     file.seek(part.begin)
                     while room and (count := file.readinto(room)):
                         room = room[count:]
@@ -106,17 +106,8 @@ def _unreadable(path: Path, name: str, error: Exception) -> FolderError:
 
 
 def _header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file. The library finds out whether it is in order: its header is a length, and so
-    many bytes of JSON."""
-    try:
-        with safe_open(path, framework="pt"), path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            entries = json.loads(file.read(length))
-    except (OSError, SafetensorError) as error:
-        raise FolderError(
-            f"must be a safetensors file, but cannot be read ({printable(str(error))})", path
-        ) from None
-    entries.pop("__metadata__", None)
+    """The tensors of a file."""
+    entries, start = read_header(path)
     stored = {}
     for name, entry in sorted(entries.items()):
         if entry["dtype"] not in DTYPES:
@@ -125,16 +116,18 @@ def _header(path: Path) -> dict[str, StoredTensor]:
                 f" {entry['dtype']}; take a checkpoint that is not quantised",
                 path,
             )
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        stored[name] = StoredTensor(path, tuple(entry["shape"]), DTYPES[entry["dtype"]], begin, end)
+        begin, end = entry["data_offsets"]
+        stored[name] = StoredTensor(
+            path, tuple(entry["shape"]), DTYPES[entry["dtype"]], start + begin, start + end
+        )
     return stored
 
 
 def _weight_files(folder: Path) -> list[Path]:
     """The one file, or the shards that an index lists."""
-    if (folder / WEIGHTS).is_file():
+    if files.is_there(folder / WEIGHTS):
         return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
+    if files.is_there(folder / INDEX):
         return _shards(folder)
     others = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if others:
@@ -163,7 +156,7 @@ def _shards(folder: Path) -> list[Path]:
             raise FolderError(
                 f"a shard must be a file in the folder itself, but one is {printable(name)}", path
             )
-        if not (folder / name).is_file():
+        if not files.is_there(folder / name):
             raise FolderError(
                 f"{printable(name)} is missing, one of {len(names)} files that {INDEX} lists; fetch it too",
                 folder,

@@ -52,7 +52,7 @@ from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import ModelConfig, StoredTokenizer
 from seqloom.registry import find_task
 from seqloom.run_file import parse, to_plain
-from seqloom.text.hub.tokenizer_files import tokenizer_file_names
+from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import (
@@ -297,10 +297,7 @@ def pretrained_from(place: str | Path) -> Pretrained:
 
 def _pretrained_folder(place: str | Path) -> Path:
     folder = resolve_folder(place)
-    if not (folder / CONFIG).is_file():
-        raise FolderError(
-            f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}"
-        )
+    files.require_folder(folder, "a model to begin with", CONFIG)
     return folder
 
 
@@ -369,19 +366,15 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
     neither, or a file in it is missing or damaged."""
     folder = resolve_folder(folder)
-    if not (folder / CONFIG).is_file():
-        raise FolderError(
-            f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom"
-            " train"
-        )
+    files.require_folder(folder, "a run folder", CONFIG, "; make one with: seqloom train")
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
         content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
-        weights = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX)
+        weights = folder / (WEIGHTS if files.is_there(folder / WEIGHTS) else INDEX)
         return OpenedModel(
             content, found.model.to(choose_device(device)), weights, tuple(found.notes)
         )
-    if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
+    if files.is_there(folder / files.MANIFEST) and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = _read_config(folder)
     needed = ["model_type", "task"]
@@ -461,7 +454,7 @@ def config_in(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
 
 
 def _weights_of(folder: Path) -> Path:
-    if (folder / files.MANIFEST).exists():
+    if files.is_there(folder / files.MANIFEST):
         return folder / WEIGHTS
     newest, _ = newest_checkpoint(folder)
     if newest is None:
@@ -479,7 +472,7 @@ def _weights_of(folder: Path) -> Path:
 
 def has_weights(folder: Path) -> bool:
     """Whether a run has weights of its own already: a checkpoint, or those of its end."""
-    return (folder / files.MANIFEST).exists() or newest_checkpoint(folder)[0] is not None
+    return files.is_there(folder / files.MANIFEST) or newest_checkpoint(folder)[0] is not None
 
 
 def seal(folder: Path, best: Path) -> None:
@@ -497,12 +490,11 @@ def seal(folder: Path, best: Path) -> None:
 
 def read_tokenizer(path: Path) -> TextTokenizer:
     """One that seqloom learned. Raises FolderError where it is missing or damaged."""
+    content = files.read_text(path, MAX_BYTES)
     try:
-        return TextTokenizer.from_json(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FolderError(f"{printable(str(path))}: cannot be read ({error})") from None
+        return TextTokenizer.from_json(content)
     except FolderError as error:
-        raise FolderError(f"{printable(str(path))}: {error}") from None
+        raise FolderError(str(error), path) from None
 
 
 def choose_device(name: str) -> torch.device:

@@ -36,17 +36,14 @@ def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
     if "-" not in run_config.data.train:
         return run_config
     place = folder / STANDARD_INPUT
-    files.write_atomic(place, lambda file: shutil.copyfileobj(files.open_binary("-"), file))
+    files.write_atomic(place, lambda file: shutil.copyfileobj(files.standard_input(), file))
     train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
     return replace(run_config, data=replace(run_config.data, train=train_files))
 
 
 def read_resumed(folder: Path) -> RunConfig:
     """The configuration that a run folder was made with."""
-    if not (folder / run_folder.RUN).is_file():
-        raise FolderError(
-            f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {run_folder.RUN}"
-        )
+    files.require_folder(folder, "a run folder to be resumed", run_folder.RUN)
     run_config = parse(RunConfig, read_run_file(str(folder / run_folder.RUN)))
     own = folder / STANDARD_INPUT
     train_files = tuple(
@@ -65,7 +62,7 @@ def saved_data_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of data of a run; None where the folder is a checkpoint of others."""
     return (
         dict(read_run_file(str(folder / run_folder.RUN))["data"])
-        if (folder / run_folder.RUN).is_file()
+        if files.is_there(folder / run_folder.RUN)
         else None
     )
 

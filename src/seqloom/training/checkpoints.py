@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seqloom import files
 from seqloom.errors import FolderError, TrainingError, printable
+from seqloom.tensor_files import read_header
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 STREAM_STATES = "carried.safetensors"
@@ -201,24 +202,16 @@ def check_weights(model: nn.Module, stored: Mapping[str, TensorHeader], path: Pa
 
 def tensors_in(path: Path) -> dict[str, TensorHeader]:
     """What is in a safetensors file, from its header. Raises FolderError where it is none."""
-    stored = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                part = file.get_slice(name)
-                stored[name] = TensorHeader(tuple(part.get_shape()), part.get_dtype())
-            return stored
-    except (OSError, SafetensorError) as error:
-        raise FolderError(
-            f"{printable(str(path))}: must be a safetensors file, but cannot be read"
-            f" ({printable(str(error))})"
-        ) from None
+    return {
+        name: TensorHeader(tuple(entry["shape"]), entry["dtype"])
+        for name, entry in read_header(path).entries.items()
+    }
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name. Raises FolderError where it is none, or a value is not finite."""
     tensors_in(path)
-    tensors = load_file(path)
+    tensors = load_file(files.regular(path))
     if broken := not_finite(tensors):
         raise not_finite_error(path, broken)
     return tensors

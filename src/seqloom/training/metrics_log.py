@@ -10,6 +10,8 @@ from typing import Any
 from seqloom import files
 
 METRICS = "metrics.jsonl"
+LONGEST = 2**30
+"""Bytes of it."""
 Metrics = dict[str, Any]
 """A line of it: numbers by name."""
 
@@ -18,6 +20,8 @@ def append(folder: Path, record: Metrics) -> None:
     """Appends a whole line to metrics.jsonl, or nothing where the disk is full (FolderError). Values that are
     not finite become null."""
     line = (files.json_line(record) + "\n").encode()
+    if files.is_there(folder / METRICS):
+        files.regular(folder / METRICS)
     with files.writing(folder / METRICS):
         handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         before = os.fstat(handle).st_size
@@ -35,10 +39,10 @@ def append(folder: Path, record: Metrics) -> None:
 def cut(folder: Path, step: int) -> None:
     """Drops the lines after a step, which a killed run left, and an incomplete last line."""
     path = folder / METRICS
-    if not path.exists():
+    if not files.is_there(path):
         return
     kept = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    for line in files.read_bytes(path, LONGEST).split(b"\n")[:-1]:
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + b"\n")
@@ -50,7 +54,9 @@ def cut(folder: Path, step: int) -> None:
 def read(folder: Path) -> list[Metrics]:
     """The lines of metrics.jsonl."""
     path = folder / METRICS
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    if not files.is_there(path):
+        return []
+    return [json.loads(line) for line in files.read_bytes(path, LONGEST).splitlines()]
 
 
 def validation(folder: Path, step: int) -> dict[str, float]:

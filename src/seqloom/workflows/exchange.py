@@ -104,7 +104,7 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
 
 
 def _copy_preprocessor(source: Path, folder: Path) -> None:
-    content = (source / run_folder.PREPROCESSOR).read_bytes()
+    content = files.read_bytes(source / run_folder.PREPROCESSOR)
     files.write_atomic(folder / run_folder.PREPROCESSOR, content)
 
 
@@ -178,7 +178,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     if run is not None:
         _write_tokenizer(source, run, out)
         ids = _special_id_keys(run) if origin is None else {}
-    elif (source.folder / run_folder.PREPROCESSOR).is_file():
+    elif files.is_there(source.folder / run_folder.PREPROCESSOR):
         _copy_preprocessor(source.folder, out)
     if origin is not None and origin.pooling is not None and not isinstance(model, EncoderWithHead):
         write_pooling(out, origin.pooling, config.width)

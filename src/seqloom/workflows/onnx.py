@@ -142,7 +142,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             "state": [value.described() for value in graphs.state],
         }
         if tokenizer is None:
-            preprocessor = (Path(folder) / run_folder.PREPROCESSOR).read_bytes()
+            preprocessor = files.read_bytes(Path(folder) / run_folder.PREPROCESSOR)
             files.write_atomic(temporary / run_folder.PREPROCESSOR, preprocessor)
         else:
             about["special_ids"] = tokenizer.special_ids._asdict()

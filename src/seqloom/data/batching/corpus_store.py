@@ -91,7 +91,7 @@ class CorpusStore:
         reading."""
         number = int(np.searchsorted(self.offsets, position, side="right")) - 1
         path = ""
-        with open(self.folder / "files.jsonl", encoding="utf-8") as file:
+        with files.open_regular(self.folder / "files.jsonl") as file:
             for line in file:
                 first, name = json.loads(line)
                 if first > number:
@@ -133,7 +133,7 @@ def open_corpus(place: Path) -> CorpusStore | None:
         len(offsets) == len(lines) + 1 == totals.documents + 1
         and len(tokens) == offsets[-1] == totals.ids
     )
-    if not fits or not (place / "files.jsonl").exists():
+    if not fits or not files.is_there(place / "files.jsonl"):
         return None
     return CorpusStore(tokens, offsets, lines, totals, place, ended)
 

@@ -144,10 +144,13 @@ def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int
     dtype = _token_type((place / "tokens.bin.uint16").exists())
     path = place / f"tokens.bin.{dtype.name}"
     tokens: TokenIds = (
-        np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+        np.memmap(files.regular(path), dtype=dtype, mode="r")
+        if path.stat().st_size
+        else np.empty(0, dtype)
     )
     offsets, lines = (
-        np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines")
+        np.lib.format.open_memmap(files.regular(place / f"{name}.npy"), mode="r")
+        for name in ("offsets", "lines")
     )
     return tokens, offsets, lines
 
@@ -205,10 +208,10 @@ def array_files(
 
 def _as_npy(raw: Path, path: Path) -> None:
     """Puts the header of an .npy file before raw int64 numbers, without reading them all."""
-    values = np.memmap(raw, dtype=np.int64, mode="r")
+    values = np.memmap(files.regular(raw), dtype=np.int64, mode="r")
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        with open(raw, "rb") as source:
+        with files.open_regular(raw) as source:
             shutil.copyfileobj(source, file)
     raw.unlink()
 

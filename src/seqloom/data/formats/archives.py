@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,6 +19,11 @@ from seqloom.files import open_binary
 
 _NOTES = re.compile(r"(readme|licen[cs]e|copying|notice|citation|changelog)\b", re.IGNORECASE)
 """Beginnings of names of files that are about the data and not data."""
+_DAMAGE = (
+    zipfile.BadZipFile, NotImplementedError, OSError, ValueError, KeyError, EOFError, OverflowError,
+    RuntimeError, struct.error, zlib.error,
+)  # fmt: skip
+"""What `zipfile` raises for archives that are damaged, or of a kind that it does not know."""
 
 
 class Member(NamedTuple):
@@ -32,7 +39,7 @@ class Member(NamedTuple):
         damaged."""
         try:
             yield from self.file.lines(may_be_empty=True)
-        except (zipfile.BadZipFile, NotImplementedError) as error:
+        except _DAMAGE as error:
             raise self.file.error(
                 f"the archive is damaged or of an unknown kind here ({printable(str(error))}); fetch it again"
             ) from None
@@ -71,15 +78,15 @@ def _of_folder(whole: DataFile) -> list[Member]:
             path = os.path.join(folder, name)
             parts = tuple(os.path.relpath(path, whole.path).split(os.sep))
             if not _hidden(parts):
-                found.append(member(parts, path, partial(open_binary, path), whole))
+                found.append(member(parts, path, partial(open_binary, path, pipe=False), whole))
     return found
 
 
 def _of_archive(whole: DataFile, stack: ExitStack) -> list[Member]:
-    open_binary(whole.path).close()  # what cannot be opened is reported as it is everywhere
+    opened = stack.enter_context(open_binary(whole.path, pipe=False))
     try:
-        archive = stack.enter_context(zipfile.ZipFile(whole.path))
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        archive = stack.enter_context(zipfile.ZipFile(opened))
+    except _DAMAGE as error:
         raise whole.error(
             f"must be a whole ZIP archive, but cannot be read ({printable(str(error))}); fetch it again"
         ) from None

@@ -150,7 +150,7 @@ def _first_bytes(path: str) -> bytes:
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
     """A file; what is raised where it is damaged becomes a DataError."""
-    with open_binary(path) as file:
+    with open_binary(path, pipe=False) as file:
         try:
             yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -252,7 +252,7 @@ def _read_npz(path: str, labelled: bool) -> Iterator[Picture]:
 
 def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
     """Arrays of an .npz; nothing in it is run."""
-    with open_binary(path) as file:
+    with open_binary(path, pipe=False) as file:
         try:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -334,7 +334,7 @@ def decoded(path: str) -> NDArray[np.uint8]:
         )
     except ImportError:
         raise MissingExtraError("reading image files", "images") from None
-    with open_binary(path) as file, warnings.catch_warnings():
+    with open_binary(path, pipe=False) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about metadata
         warnings.simplefilter("error", image.DecompressionBombWarning)
         try:

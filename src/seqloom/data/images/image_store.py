@@ -142,8 +142,8 @@ def open_image_store(folder: Path) -> ImageStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
         stored = files.read_json(folder / "places.json", limit=2**32)
-        labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
-        pixels = np.memmap(folder / "pixels.bin", np.uint8, mode="r")
+        labels = np.load(files.regular(folder / "labels.npy"), mmap_mode="r", allow_pickle=False)
+        pixels = np.memmap(files.regular(folder / "pixels.bin"), np.uint8, mode="r")
         shape = (len(labels), *stored["size"])
         if pixels.size != np.prod(shape):
             return None

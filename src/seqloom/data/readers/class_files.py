@@ -28,13 +28,18 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
     if len(files) > 1:
         yield from _by_file(
             [
-                member((os.path.basename(one.path),), one.path, partial(open_binary, one.path), one)
+                member(
+                    (os.path.basename(one.path),),
+                    one.path,
+                    partial(open_binary, one.path, pipe=False),
+                    one,
+                )
                 for one in files
             ]
         )
         return
     if not (os.path.isdir(path) or path.lower().endswith(".zip")):
-        open_binary(path).close()
+        open_binary(path, pipe=False).close()
         raise whole.error(
             "with data.format=folder this must be a folder, a .zip, or one of several files, one for each"
             " class"

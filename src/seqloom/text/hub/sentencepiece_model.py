@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, final
 
 from seqloom.errors import FolderError
+from seqloom.files import read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """The type of a piece. Control pieces and the unknown one are special: no text spells them."""
@@ -53,13 +54,7 @@ class SentencePieceModel(NamedTuple):
 def read_sentencepiece(path: Path) -> SentencePieceModel:
     """Raises FolderError where the file is missing or damaged, or is neither unigram nor bpe."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise FolderError(
-                f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path
-            )
-        return _parsed(path.read_bytes())
-    except OSError as error:
-        raise FolderError(f"cannot be read ({error.strerror})", path) from None
+        return _parsed(read_bytes(path, MAX_BYTES))
     except (ValueError, struct.error) as error:
         raise FolderError(
             f"must be a model that sentencepiece wrote, but {error}; get the file again", path

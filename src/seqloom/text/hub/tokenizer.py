@@ -19,7 +19,7 @@ from typing import final
 from tokenizers import Encoding, Tokenizer
 
 from seqloom.errors import FolderError, SeqloomError, shown
-from seqloom.files import JsonObject, read_json
+from seqloom.files import JsonObject, is_there, read_bytes, read_json
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
@@ -33,6 +33,7 @@ from seqloom.text.hub.token_bytes import token_bytes_of
 from seqloom.text.hub.tokenizer_files import (
     JSON,
     MARIAN,
+    MAX_BYTES,
     OTHER_LANGUAGE,
     Side,
     TokenizerSettings,
@@ -275,7 +276,7 @@ def read_hub_tokenizer(folder: Path, config: JsonObject) -> HubTokenizer:
     tokenizer = _read(folder, config, "source")
     if is_marian(folder):
         tokenizer.files = {
-            name: (folder / name).read_bytes() for name in tokenizer_file_names(folder)
+            name: read_bytes(folder / name, MAX_BYTES) for name in tokenizer_file_names(folder)
         }
         source, target, _ = (tokenizer.files[name] for name in MARIAN)
         if source != target:
@@ -288,7 +289,7 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
     content = tokenizer_json(folder, str(config.get("model_type", "")), side)
     settings = TokenizerSettings.of(folder)
     generation: dict[str, object] = {}
-    if (folder / "generation_config.json").exists():
+    if is_there(folder / "generation_config.json"):
         generation = read_json(folder / "generation_config.json")
     try:
         given = {key: value for key, value in generation.items() if value is not None}

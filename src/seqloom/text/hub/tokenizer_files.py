@@ -31,7 +31,7 @@ from tokenizers import (
 )
 
 from seqloom.errors import FolderError, printable, shown
-from seqloom.files import JsonObject, read_json_object
+from seqloom.files import JsonObject, is_there, read_json_object, read_text
 from seqloom.text.hub.sentencepiece_model import (
     BYTE,
     CONTROL,
@@ -58,6 +58,7 @@ OTHER_LANGUAGE = " "
 """Begins the entries of Marian's vocabulary that only the other language has. No text spells them, as a space
 is always a `▁`."""
 MAX_BYTES = 2**28
+"""Of a file of a tokenizer; the largest in use have 35 MB."""
 
 _LANGUAGE_TOKEN = re.compile(r">>.+<<\Z")
 
@@ -72,7 +73,7 @@ class TokenizerSettings(NamedTuple):
     def of(cls, folder: Path) -> TokenizerSettings:
         content: dict[str, object] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            if (folder / name).exists():
+            if is_there(folder / name):
                 content |= read_json_object(folder / name)
         return cls(content)
 
@@ -95,30 +96,28 @@ class TokenizerSettings(NamedTuple):
 def is_marian(folder: Path) -> bool:
     """Whether it has the pieces of two languages. `transformers` reads no tokenizer.json beside them, as that
     has only one language."""
-    return all((folder / name).exists() for name in MARIAN)
+    return all(is_there(folder / name) for name in MARIAN)
 
 
 def tokenizer_file_names(folder: Path) -> tuple[str, ...]:
     """The files that the tokenizer of a run folder is read from, beside tokenizer_config.json."""
     if not is_marian(folder):
         return (JSON,)
-    return (*MARIAN, ADDED) if (folder / ADDED).exists() else MARIAN
+    return (*MARIAN, ADDED) if is_there(folder / ADDED) else MARIAN
 
 
 def tokenizer_json(folder: Path, family: str, side: Side) -> str:
     """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where
     it has none of these either."""
     settings = TokenizerSettings.of(folder)
-    sentencepiece = next(
-        (folder / name for name in SENTENCEPIECE if (folder / name).exists()), None
-    )
+    sentencepiece = next((folder / name for name in SENTENCEPIECE if is_there(folder / name)), None)
     if is_marian(folder):
         tokenizer = marian_tokenizer(folder, settings, side)
-    elif (folder / JSON).exists():
-        return _read_text(folder / JSON)
-    elif (folder / "vocab.txt").exists():
+    elif is_there(folder / JSON):
+        return read_text(folder / JSON, MAX_BYTES)
+    elif is_there(folder / "vocab.txt"):
         tokenizer = wordpiece_tokenizer(folder, settings)
-    elif (folder / "merges.txt").exists():
+    elif is_there(folder / "merges.txt"):
         tokenizer = bpe_tokenizer(folder, settings, family)
     elif sentencepiece is not None:
         tokenizer = sentencepiece_tokenizer(read_sentencepiece(sentencepiece), settings, family)
@@ -135,7 +134,7 @@ def wordpiece_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     """BERT's: greedy longest match within words; lower case unless `do_lower_case` is false (Devlin et al.
     2019)."""
     path = folder / "vocab.txt"
-    lines = _read_text(path).removesuffix("\n").split("\n")
+    lines = read_text(path, MAX_BYTES).removesuffix("\n").split("\n")
     vocabulary = {token: i for i, token in enumerate(lines)}
     roles = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
     unk = _require_unknown(settings.token("unk", roles["unk"]), vocabulary, path)
@@ -342,7 +341,7 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings)
     """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that the
     file gives them."""
     added: dict[int, AddedToken] = {}
-    if (folder / ADDED).exists():
+    if is_there(folder / ADDED):
         entries = _read_vocabulary(folder / ADDED)
         added = {i: AddedToken(token, normalized=True) for token, i in entries.items()}
     decoder = settings.content.get("added_tokens_decoder")
@@ -385,7 +384,7 @@ def _check_merges(folder: Path, vocabulary: dict[str, int], merges: list[tuple[s
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_read_text(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), 1):
         if not line or line.startswith("#version"):
             continue
         left, _, right = line.partition(" ")
@@ -401,7 +400,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 def _read_vocabulary(path: Path) -> dict[str, int]:
     vocabulary: dict[str, int] = {}
     problem = ""
-    for token, i in read_json_object(path).items():
+    for token, i in read_json_object(path, MAX_BYTES).items():
         # isinstance would take True for 1
         if type(i) is int and i >= 0:
             vocabulary[token] = i
@@ -422,19 +421,3 @@ def _require_unknown(token: str | None, vocabulary: Mapping[str, int], path: Pat
             f"must hold {printable(str(token))!r} for what is unknown; get the file again", path
         )
     return token
-
-
-def _read_text(path: Path) -> str:
-    """The file with `\\n` at line ends."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise FolderError(
-                f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FolderError(f"cannot be read ({error.strerror})", path) from None
-    except UnicodeDecodeError as error:
-        raise FolderError(
-            f"must be UTF-8, but byte {error.start} is not; get the file again", path
-        ) from None

@@ -12,6 +12,7 @@ from typing import final
 
 import torch
 
+from seqloom import files
 from seqloom.config import DataConfig, TrainConfig
 from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.data.batching.pair_batches import TranslationBatch, decoder_ids, pad, pair_batch
@@ -106,10 +107,7 @@ def explain_gradient_flow(
             "runs that are compared must be of one task, but these are of two; draw each by itself"
         )
     for folder in folders:
-        if not (Path(folder) / RUN).is_file():
-            raise UsageError(
-                f"{printable(str(folder))}: must be a run folder of a recurrent model, but holds no {RUN}"
-            )
+        files.require_folder(Path(folder), "a run folder of a recurrent model", RUN)
     make_batch = _batch_maker(
         tasks.pop(), paths, data_config(Path(folders[0]), data_settings), rows
     )

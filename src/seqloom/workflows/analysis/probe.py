@@ -170,9 +170,9 @@ def read_results(report: ProbeReport) -> list[Row]:
     """The results that a folder has so far. Raises UsageError where they are of another task or budget,
     DataError where a line is damaged."""
     path, rows = report.folder / RESULTS, []
-    if not path.exists():
+    if not files.is_there(path):
         return []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(files.read_text(path).splitlines(), start=1):
         try:
             row = json.loads(line)
             theirs = {"task": row["task"], **row["budget"]}

@@ -72,7 +72,7 @@ class CellScore(NamedTuple):
     @classmethod
     def read(cls, folder: Path, model: str, choice: TrainingChoice) -> CellScore:
         """From score.json and predictions.jsonl. Raises FolderError where they are damaged."""
-        lines = (folder / PREDICTIONS).read_text("utf-8").splitlines()
+        lines = files.read_text(folder / PREDICTIONS, limit=2**32).splitlines()
         score = files.read_json(folder / SCORE)
         try:
             by_item = [float(json.loads(line)["score"]) for line in lines]
