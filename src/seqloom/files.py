@@ -302,6 +302,14 @@ def flush_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def remove(path: Path) -> None:
+    """Removes what has this name, if anything: a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def link_atomic(source: Path, path: Path) -> None:
     """Makes `path` another name of the file `source`, atomically; a copy where there are no links."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

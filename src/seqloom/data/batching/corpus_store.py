@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from seqloom import files
 from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.data.batching.token_store import (
+    META,
     TokenIds,
     array_files,
     dtype_of,
@@ -124,7 +125,7 @@ def build_corpus(
 def open_corpus(place: Path) -> CorpusStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
-        meta = files.read_json(place / "meta.json")
+        meta = files.read_json(place / META)
         totals, ended = Totals(**meta["totals"]), meta["end"] is not None
         tokens, offsets, lines = map_arrays(place)
     except (FolderError, OSError, ValueError, KeyError, TypeError):

@@ -4,7 +4,8 @@
         tokens.bin         all ids, row after row, column after column; uint16, or uint32 where they are many
         offsets.npy        int64: where each sequence starts (rows * columns + 1)
         lines.npy          int64: the line of its file that each row came from
-        meta.json          what it was built from; HASH is its hash, so any change builds a new store
+        meta.json          what it was built from, and the checksums of the files; HASH is the hash of the
+                           former, so any change builds a new store
 
 Memory does not grow with the text: records are read, tokenised and written in chunks.
 """
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +34,9 @@ from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, FolderError, printable
 from seqloom.protocols import Tokenizer
 
+logger = logging.getLogger(__name__)
+
+META = "meta.json"
 FORMAT = 1
 """Raised whenever what is written changes its meaning."""
 CHUNK = 1024
@@ -94,23 +100,33 @@ def open_or_build(
     write: Callable[[Path], files.JsonObject],
     opened: Callable[[Path], Store | None],
 ) -> Store:
-    """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists, written where
-    not, with a `meta.json` of `meta` and what `write` returns.
+    """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists and is as it was written,
+    written where not, with a `meta.json` of `meta`, what `write` returns and the checksums of the files.
 
     One process writes, others wait for it; it is seen whole or not at all.
     """
-    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:24]
+    digest = _digest(meta)[:24]
     place, temporary = folder / digest, folder / f"{digest}.tmp"
     with files.writing(place):
         folder.mkdir(parents=True, exist_ok=True)
         with files.locked(folder / f"{digest}.lock", wait=True):
-            if (place / "meta.json").exists() and (store := opened(place)) is not None:
-                return store
+            if os.path.lexists(place):
+                problem = _damage(place, meta)
+                if problem is None and (store := opened(place)) is not None:
+                    return store
+                reason = problem or "its files do not fit together"
+                logger.info(
+                    f"{printable(str(place))}: this data cache is damaged ({reason}), so it is built again"
+                )
             for old in (temporary, place):  # left by a killed process, or damaged since
-                shutil.rmtree(old, ignore_errors=True)
+                files.remove(old)
             temporary.mkdir()
             try:
-                files.write_json(temporary / "meta.json", {**meta, **write(temporary)})
+                content = {**meta, **write(temporary)}
+                content["contents"] = {
+                    path.name: _checksum(path) for path in sorted(temporary.iterdir())
+                }
+                files.write_json(temporary / META, {**content, "check": _digest(content)})
                 for path in temporary.iterdir():
                     files.flush_file(path)
                 os.replace(temporary, place)
@@ -126,14 +142,52 @@ def open_or_build(
     return store
 
 
+def _digest(content: files.JsonObject) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _checksum(path: Path) -> list[int]:
+    """Size and CRC-32: twice as fast as SHA-256, and enough against accidents. Whoever can forge a cache can
+    change the data beside it."""
+    crc = size = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            crc, size = zlib.crc32(block, crc), size + len(block)
+    return [size, crc]
+
+
+def _damage(place: Path, meta: files.JsonObject) -> str | None:
+    """What is wrong with the files of a finished store; None where they are as they were written."""
+    if not (place / META).is_file():
+        return f"{META} is missing"
+    try:
+        stored = files.read_json_object(place / META)
+    except FolderError as error:
+        return str(error)
+    check = stored.pop("check", None)
+    if check is None:
+        return f"{META} has no checksums, as those of older versions"
+    contents = stored.get("contents")
+    if check != _digest(stored) or not isinstance(contents, dict):
+        return f"{META} is not as it was written"
+    if _digest({key: stored.get(key) for key in meta}) != _digest(meta):
+        return f"{META} is that of another cache"
+    for name, expected in contents.items():
+        path = place / name
+        if path.is_symlink() or not path.is_file():
+            return f"{name} is missing"
+        if _checksum(path) != expected:
+            return f"{name} is not as it was written"
+    return None
+
+
 def open_store(place: Path) -> TokenStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
-        meta = files.read_json(place / "meta.json")
+        columns = tuple(files.read_json(place / META)["columns"])
         tokens, offsets, lines = map_arrays(place)
-    except (FolderError, OSError, ValueError):
+    except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
-    columns = tuple(meta["columns"])
     fits = len(offsets) == len(lines) * len(columns) + 1 and len(tokens) == offsets[-1]
     return TokenStore(columns, tokens, offsets, lines) if fits else None
 
