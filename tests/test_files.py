@@ -508,3 +508,53 @@ def test_a_tensor_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 2**25 + 1) + bytes(4))
     with pytest.raises(FolderError, match="a header of at most"):
         tensor_files.open_safetensors(path)
+
+
+def test_a_folder_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "model"
+    with files.atomic_folder(place, "a model") as temporary:
+        (temporary / "part").mkdir()
+        (temporary / "part" / "weights").write_text("1")
+        assert not place.exists()
+    assert [path.name for path in place.iterdir()] == ["part"]
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["model"]
+    with (
+        pytest.raises(UsageError, match="must be new or empty, but it holds something"),
+        files.atomic_folder(place, "a model"),
+    ):
+        raise AssertionError
+    with pytest.raises(KeyError), files.atomic_folder(tmp_path / "b", "a model"):
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_takes_the_place_of_an_empty_one_and_of_what_was_left(tmp_path: Path) -> None:
+    place, left = tmp_path / "model", tmp_path / ".model.tmp"
+    place.mkdir()
+    (place / files.LOCK).touch()
+    (place / ".config.json.1.tmp").touch()
+    (left / "half").mkdir(parents=True)
+    (left / "weights").write_text("half")
+    with files.atomic_folder(place, "a model") as temporary:
+        (temporary / "weights").write_text("1")
+    assert {path.name for path in place.iterdir()} == {"weights"}
+    assert not left.exists()
+
+
+def test_one_process_writes_a_folder(tmp_path: Path) -> None:
+    with (
+        files.atomic_folder(tmp_path / "a", "a model"),
+        pytest.raises(FolderError, match="another process is writing this folder"),
+        files.atomic_folder(tmp_path / "a", "a model"),
+    ):
+        raise AssertionError
+    assert (tmp_path / "a").is_dir()
+
+
+def test_the_current_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in (Path(), Path("/proc/")):
+        with pytest.raises(UsageError), files.atomic_folder(place, "a model"):
+            raise AssertionError

@@ -397,13 +397,67 @@ def holds_something(path: Path) -> bool:
     )
 
 
-def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:
-    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError
-    where it does; `hint` says what to do then."""
+@contextmanager
+def atomic_folder(path: Path, what: str, hint: str = "name another folder") -> Iterator[Path]:
+    """A folder that is written beside its place, flushed to the disk and renamed at the end: seen whole or
+    not at all. A command that was killed is given again, and clears what it left.
+
+    Raises UsageError where `path` holds something, FolderError where another process is writing it.
+    """
+    check_new(path, what, hint)
+    target = path.resolve()
+    if target == Path.cwd() or os.path.ismount(target):
+        raise UsageError(
+            f"{printable(str(path))}: the folder for {what} is put in its place as a whole, so it must be"
+            f" neither the current folder nor a mount point; {hint}"
+        )
+    temporary = target.with_name(f".{target.name}.tmp")
+    with writing(path):
+        temporary.mkdir(parents=True, exist_ok=True)
+    with locked(temporary / LOCK) as held:
+        if not held:
+            raise FolderError(
+                f"{printable(str(path))}: another process is writing this folder; wait for it or stop it"
+            )
+        try:
+            for left in set(temporary.iterdir()) - {temporary / LOCK}:
+                remove(left)
+            yield temporary
+            with writing(path):
+                _put_in_place(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        (target / LOCK).unlink(missing_ok=True)
+
+
+def _put_in_place(temporary: Path, target: Path) -> None:
+    for path in temporary.rglob("*"):
+        if path.is_dir():
+            flush_folder(path)
+        else:
+            flush_file(path)
+    flush_folder(temporary)
+    if target.is_dir():
+        # a lock and leftovers are all that it may hold
+        for path in (target / LOCK, *leftovers(target)):
+            path.unlink(missing_ok=True)
+    os.rename(temporary, target)
+    flush_folder(target.parent)
+
+
+def check_new(path: Path, what: str, hint: str) -> None:
+    """Raises UsageError where a folder is to be made that holds something already (but for a lock and
+    leftovers)."""
     if holds_something(path):
         raise UsageError(
             f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something;"
             f" {hint}"
         )
+
+
+def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:
+    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError
+    where it does; `hint` says what to do then."""
+    check_new(path, what, hint)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)

@@ -395,7 +395,7 @@ def test_not_a_number_is_a_difference(exported: dict[str, tuple[Any, Path, Any]]
 def test_what_is_refused(
     exported: dict[str, tuple[Any, Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="must go to a new or empty folder"):
+    with pytest.raises(UsageError, match="must be new or empty"):
         onnx.export_onnx("none", str(exported["gpt"][1]))
     with pytest.raises(UsageError, match=r"without model\.maxent"):
         exportable(language_model(maxent=3, maxent_size=1000))

@@ -15,15 +15,15 @@ CARD = "README.md"
 
 
 def write_card(
-    folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]
+    folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float], place: Path
 ) -> None:
-    """README.md: what the model is, what it was trained on, how good it is, how to use it."""
+    """README.md: what the model is, what it was trained on, how good it is, how to use it. `place` is where
+    the folder will be."""
     rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
     data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
-    place = printable(str(folder))
     task = find_task(run.task)
     usage, counted = (task.usage, task.counted) if task else ("seqloom predict {} -", "tokens")
-    use = usage.format(place)
+    use = usage.format(printable(str(place)))
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
         best_step = state.best_step or state.step
@@ -40,7 +40,7 @@ library_name: seqloom
 pipeline_tag: {run.task}
 ---
 
-# {printable(folder.resolve().name)}
+# {printable(place.resolve().name)}
 
 A `{name}` model for {run.task}{started}, {how}.
 

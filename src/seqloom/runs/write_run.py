@@ -27,7 +27,8 @@ def write_finished_run(
     metrics: dict[str, float] | None,
     hub: HubOrigin | None = None,
 ) -> None:
-    """Writes all of a finished folder; `used` are the fingerprints of the files that the model was made of.
+    """Writes all of a finished folder, which will be at `run.output_dir`; `used` are the fingerprints of the
+    files that the model was made of.
     metrics: None where nothing is measured. `hub`: where an imported model comes from."""
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     files.write_atomic(folder / run_folder.RUN, run_file_text(run))
@@ -40,5 +41,5 @@ def write_finished_run(
             folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}}
         )
     save_checkpoint(folder, model, None, state)
-    write_card(folder, run, state, metrics or {})
+    write_card(folder, run, state, metrics or {}, Path(run.output_dir))
     run_folder.seal(folder, checkpoint_path(folder, 1))

@@ -88,7 +88,6 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     # errors come before anything is written
     if task == run_folder.IMAGES:
         read_preprocessing(source, checkpoint.config)
-    files.new_folder(folder, "an imported model", "name another --output-dir")
     run = RunConfig(
         task=task,
         output_dir=str(folder),
@@ -96,10 +95,11 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
         data=DataConfig(train=(place if is_hub_name(place) else str(source.resolve()),)),
         decode=decode,
     )
-    if task == run_folder.IMAGES:
-        _copy_preprocessor(source, folder)
     used = [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]
-    write_finished_run(folder, run, model, tokenizer, used, None, origin)
+    with files.atomic_folder(folder, "an imported model", "name another --output-dir") as temporary:
+        if task == run_folder.IMAGES:
+            _copy_preprocessor(source, temporary)
+        write_finished_run(temporary, run, model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(model, checkpoint.model_type, task), "notes": notes}
 
 
@@ -168,12 +168,25 @@ def _open(folder: str) -> _Source:
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:
-    model, origin, run = source.model, source.origin, source.run
+    model, origin = source.model, source.origin
     config: Any = model.config
     origin_content = None if origin is None else origin.content
     target = target_of(source.model_type, config, source.task, origin_content)
     their_tensors(model, target)  # errors come before anything is written
-    files.new_folder(out, "an exported model")
+    with files.atomic_folder(out, "an exported model") as temporary:
+        written = _write_export(source, target, temporary, shard_bytes)
+    return {
+        "output": str(out),
+        **_sizes(model, target.hub_type, source.task),
+        "architecture": target.architecture,
+        "files": [name for name in written if name.endswith(".safetensors")],
+    }
+
+
+def _write_export(source: _Source, target: Target, out: Path, shard_bytes: int | None) -> list[str]:
+    model, origin, run = source.model, source.origin, source.run
+    config: Any = model.config
+    origin_content = None if origin is None else origin.content
     ids: dict[str, object] = {}
     if run is not None:
         _write_tokenizer(source, run, out)
@@ -186,12 +199,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
         out, model, config, target, origin=origin_content, ids=ids, shard_bytes=shard_bytes
     )
     files.write_atomic(out / "README.md", _card(source, target))
-    return {
-        "output": str(out),
-        **_sizes(model, target.hub_type, source.task),
-        "architecture": target.architecture,
-        "files": [name for name in written if name.endswith(".safetensors")],
-    }
+    return written
 
 
 def _write_tokenizer(source: _Source, run: run_folder.LoadedRun, out: Path) -> None:

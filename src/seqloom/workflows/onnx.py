@@ -12,8 +12,6 @@ Every graph is compared with the model before the folder is there.
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from pathlib import Path
 
 from torch import nn
@@ -109,12 +107,8 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     behind then.
     """
     require_onnx()
-    target = Path(out).resolve()
-    if files.holds_something(target):
-        raise UsageError(
-            f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name"
-            " another or empty it"
-        )
+    target = Path(out)
+    files.check_new(target, "an exported model", "name another folder")
     task = run_folder.task_of(folder)
     tokenizer = None
     if task == run_folder.IMAGES:
@@ -127,12 +121,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             f"ONNX holds no encoder with a head yet, but {printable(folder)} is one; export it with --format"
             " huggingface"
         )
-    with files.writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        )
-    try:
+    with files.atomic_folder(target, "an exported model") as temporary:
         graphs, difference = _write_graphs(model.float(), temporary)
         about = {
             "seqloom_version": VERSION,
@@ -149,12 +138,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             files.write_atomic(temporary / run_folder.TOKENIZER, tokenizer.to_json())
         files.write_json(temporary / ABOUT, about)
         program = example(graphs, texts=tokenizer is not None)
-        files.write_atomic(temporary / "README.md", read_me(target.name, graphs, program))
-        with files.writing(target):
-            temporary.chmod(0o755)
-            temporary.rename(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        files.write_atomic(temporary / "README.md", read_me(target.resolve().name, graphs, program))
     names = sorted(path.name for path in target.iterdir())
     return {"output": out, "files": names, "largest_difference": difference}
 

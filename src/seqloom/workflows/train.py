@@ -372,7 +372,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     if over and world.first:
         # again: a run may be killed between its last save and this
         prune_checkpoints(folder, {state.step, best})
-        write_card(folder, run_config, state, metrics)
+        write_card(folder, run_config, state, metrics, folder)
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
     return TrainResult(

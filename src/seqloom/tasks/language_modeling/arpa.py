@@ -57,7 +57,11 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     Raises DataError for what is no such file, and UsageError where the folder is there already.
     """
     folder = Path(output_dir)
-    files.new_folder(folder, "a new run", "name another --output-dir")
+    with files.atomic_folder(folder, "a new run", "name another --output-dir") as temporary:
+        return _import_arpa(path, folder, temporary)
+
+
+def _import_arpa(path: str, folder: Path, temporary: Path) -> dict[str, int]:
     with files.open_binary(path) as file:
         try:
             arpa = read_arpa(file, path)
@@ -81,7 +85,7 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
         ),
         decode=DecodeConfig(strategy="sample"),
     )
-    write_finished_run(folder, run, arpa.model, tokenizer, [fingerprint(path)], None)
+    write_finished_run(temporary, run, arpa.model, tokenizer, [fingerprint(path)], None)
     return sizes(arpa.model)
 
 

@@ -40,7 +40,7 @@ def mix(
     """Writes the run folder; returns what it holds. Raises UsageError for members that do not fit together,
     or bad weights."""
     folder = Path(output_dir)
-    files.new_folder(folder, "a new run", "name another --output-dir")
+    files.check_new(folder, "a new run", "name another --output-dir")
     if len(folders) < 2:
         raise UsageError(f"a mixture needs at least 2 run folders, but has {len(folders)}")
     if len(set(folders)) < len(folders):
@@ -69,7 +69,9 @@ def mix(
         model={"name": "ensemble", "size": f"{len(members)} members", "weights": named},
         decode=first.decode,
     )
-    write_finished_run(folder, run, model, first.tokenizer, fingerprints(tune, data), metrics)
+    used = fingerprints(tune, data)
+    with files.atomic_folder(folder, "a new run", "name another --output-dir") as temporary:
+        write_finished_run(temporary, run, model, first.tokenizer, used, metrics)
     return {"output_dir": str(folder), "weights": named, **metrics}
 
 
