@@ -107,9 +107,10 @@ class DataConfig:
         "conll",
         "conllu",
         "tagged",
+        "moses",
     ] = "auto"
     """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`;
-    tagged: `word_TAG`."""
+    tagged: `word_TAG`; moses: n-best lists, `id ||| text ||| features ||| score`."""
     source: str | None = None
     """Column (or language suffix) of the input. By default guessed, with a notice. In a table without a
     header columns have numbers, from 1."""
@@ -118,6 +119,9 @@ class DataConfig:
     text: str | None = None
     """Column of the text; several, such as 2,3 or title,body, are joined. By default guessed, with a
     notice."""
+    join: str | None = None
+    """What stands between the parts of a text that is a list, or in several columns. By default a list is an
+    error, and columns are joined with a blank."""
     score: str | None = None
     """Column of the similarity score of a pair, where it is not that of the label. By default guessed, with a
     notice."""
@@ -138,6 +142,9 @@ class DataConfig:
     """Separator of labels, where a text may have several labels or none."""
     label_until: Separator | None = None
     """A label ends before this text: ':' makes DESC of DESC:manner."""
+    no_label: str | None = None
+    """A label that means that there is none, such as - in SNLI; several with commas between. Their rows are
+    left out, and counted."""
     part: str | None = None
     """The part of a JSON file with several parts, such as train and test, that is read; several with commas
     between."""
@@ -167,6 +174,9 @@ class DataConfig:
     """Whether the first row of tsv and csv has the names of the columns."""
     quoting: bool | None = None
     """Whether cells may be in quotes. By default in csv, not in tsv."""
+    skip_initial_space: bool | None = None
+    """Whether blanks after a delimiter are left out. By default where the first line of a csv file has one
+    after each delimiter, with a notice."""
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
     tokenizer: Annotated[

@@ -54,7 +54,10 @@ def read_resumed(folder: Path) -> RunConfig:
     return replace(run_config, data=replace(run_config.data, train=train_files))
 
 
-AS_TRAINED = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
+AS_TRAINED = (
+    *("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting"),
+    *("skip_initial_space", "join"),
+)
 """How the texts and pairs of a training are read."""
 
 

@@ -15,7 +15,7 @@ def data(*names: str) -> frozenset[str]:
 
 FILES = data("format", "encoding", "on_bad_line", "max_line_bytes")
 """How any file of text is read."""
-TABLE = data("delimiter", "header", "quoting", "part")
+TABLE = data("delimiter", "header", "quoting", "skip_initial_space", "part", "join")
 """How any table is read."""
 TRAINED_ON = data("train", "validation")
 TOKENIZER = data("tokenizer", "vocabulary", "normalisation")

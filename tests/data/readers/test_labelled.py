@@ -611,13 +611,15 @@ def test_labels_of_parquet_may_be_no_texts(tmp_path: Path) -> None:
         ("a", "x", "y"),
         ("b",),
     ]
-    assert "a text, a number or a list of such must be here" in refusal(
+    assert "must be a text, a number or a list of such, but is an object" in refusal(
         path(text=["a"], label=[{"x": 1}])
     )
-    assert "must hold texts, but holds int64" in refusal(path(text=[1], label=["x"]))
+    assert "t.parquet:1: 'text' must be a text, but is a number" in refusal(
+        path(text=[1], label=["x"])
+    )
     report = ReadReport()
     assert found(path(text=["a", None], label=["x", "y"]), report=report) == [("a", "x")]
-    assert report.skips["null"].number == 1
+    assert report.skips["the text is blank"].number == 1
 
 
 def test_what_is_odd_in_texts_is_counted(tmp_path: Path) -> None:

@@ -43,13 +43,13 @@ def test_json_and_tables_of_the_same_lists_are_the_same(tmp_path: Path) -> None:
     assert [one.texts for one in lists] == [("x", ""), ("z z",)]
     assert [one.scores for one in lists] == [(0, -1.5), (2,)]
     assert [one.reference for one in lists] == ["x y", None]
-    (tmp_path / "a.tsv").write_text(written(lists, "tsv"))
+    (tmp_path / "a.tsv").write_text(written(lists, ".tsv"))
     again = read(str(tmp_path / "a.tsv"))
-    assert [replace(one, path="", line=0) for one in again] == [
-        replace(one, path="", line=0) for one in lists
+    assert [replace(one, path="", lines=()) for one in again] == [
+        replace(one, path="", lines=()) for one in lists
     ]
     assert [one.line for one in again] == [2, 4]
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(written(lists, "jsonl").encode()))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(written(lists, ".jsonl").encode()))
     assert [json_list(one) for one in read(str(tmp_path / "a.jsonl.gz"))] == [
         json_list(one) for one in lists
     ]
@@ -81,7 +81,7 @@ def test_what_else_is_given_is_kept(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "tsv"])
+@pytest.mark.parametrize("form", [".jsonl", ".tsv"])
 def test_texts_are_written_under_the_name_they_were_read_from(form: Any, tmp_path: Path) -> None:
     line = {
         "id": "1",
@@ -93,8 +93,8 @@ def test_texts_are_written_under_the_name_they_were_read_from(form: Any, tmp_pat
     }
     lists = read(put(tmp_path / "a.jsonl", line), text="sentence")
     assert json.loads(json_list(lists[0])) == line
-    (tmp_path / f"b.{form}").write_text(written(lists, form))
-    (again,) = read(str(tmp_path / f"b.{form}"), text="sentence")
+    (tmp_path / f"b{form}").write_text(written(lists, form))
+    (again,) = read(str(tmp_path / f"b{form}"), text="sentence")
     assert json.loads(json_list(again)) == line
 
 
@@ -103,7 +103,7 @@ def test_cells_of_a_table_stay_as_they_are_but_the_score(tmp_path: Path) -> None
         f"a\tx\t{number}\t{cell}\n" for number, cell in enumerate([*NOT_AS_WRITTEN, "-3", "1.5"])
     )
     (tmp_path / "a.tsv").write_text(content)
-    assert written(read(str(tmp_path / "a.tsv")), "tsv") == content
+    assert written(read(str(tmp_path / "a.tsv")), ".tsv") == content
     (tmp_path / "b.tsv").write_text("id\ttext\tam\nx\ta\t-1.10\nx\tb\t1e5\n")
     (one,) = read(str(tmp_path / "b.tsv"), score="am")
     assert one.scores == (-1.1, 1e5)
@@ -112,10 +112,10 @@ def test_cells_of_a_table_stay_as_they_are_but_the_score(tmp_path: Path) -> None
 
 def test_a_list_without_a_reference_has_none_after_a_table(tmp_path: Path) -> None:
     lists = read(put(tmp_path / "a.jsonl", *LINES))
-    (tmp_path / "a.tsv").write_text(written(lists, "tsv"))
+    (tmp_path / "a.tsv").write_text(written(lists, ".tsv"))
     again = read(str(tmp_path / "a.tsv"))
     assert [one.reference for one in again] == ["x y", None]
-    assert written(again, "tsv") == written(lists, "tsv")
+    assert written(again, ".tsv") == written(lists, ".tsv")
 
 
 def test_in_a_table_a_field_of_the_hypothesis_goes_before_one_of_its_list(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_wrong_json_is_named_with_its_line(line: Any, message: str, tmp_path: Pa
 WRONG_TABLES = [
     ("id\tscore\na\t1\n", 1, "lacks 'text'"),
     ("id\ttext\ttext\na\tx\ty\n", 1, "'text' stands twice"),
-    ("id\ttext\tscore\na\tx\t1\na\tx\n", 3, "must have 3 cells like the header, but has 2"),
+    ("id\ttext\tscore\na\tx\t1\na\tx\n", 3, "must have 3 cells like the first, but has 2"),
     (
         "id\ttext\tscore\na\tx\t-1e308\n",
         2,
@@ -224,7 +224,9 @@ def test_files_that_hold_no_lists(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="one line of JSON must be one list"):
         read(put(tmp_path / "empty.jsonl", ""))
     (tmp_path / "a.txt").write_text("x\n")
-    with pytest.raises(UsageError, match=r"must be \.jsonl or \.tsv, but its name has \.txt"):
+    with pytest.raises(
+        UsageError, match=r"must be \.jsonl, \.tsv or \.nbest, but its name has \.txt"
+    ):
         read(str(tmp_path / "a.txt"))
     with pytest.raises(UsageError, match=r"data\.format is text"):
         read(str(tmp_path / "a.txt"), format="text")
@@ -239,7 +241,7 @@ def test_what_a_table_cannot_hold(tmp_path: Path) -> None:
     ):
         lists = read(put(tmp_path / "a.jsonl", line))
         with pytest.raises(DataError, match=message):
-            written(lists, "tsv")
+            written(lists, ".tsv")
 
 
 @given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))

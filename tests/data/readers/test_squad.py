@@ -147,7 +147,7 @@ def test_what_is_wrong_is_said_with_the_id_of_the_question(tmp_path: Path, name:
     ],
 )
 def test_json_of_another_form(tmp_path: Path, content: object) -> None:
-    with pytest.raises(DataError, match=r"^[^\n]*a\.json: [^\n]*$"):
+    with pytest.raises(DataError, match=r"^[^\n]*a\.json(:1)?: [^\n]*$"):
         read(write(tmp_path, "a.json", json.dumps(content)))
 
 
@@ -440,10 +440,8 @@ def test_half_characters_keep_their_place(tmp_path: Path) -> None:
 
 
 def test_forms_that_are_none_of_ours() -> None:
-    with pytest.raises(UsageError, match="one of the forms json, jsonl, csv, tsv"):
+    with pytest.raises(UsageError, match="one of the forms tsv, csv, jsonl, parquet, json"):
         list(read_questions(["a"], DataConfig(format="conll"), ReadReport()))
-    with pytest.raises(UsageError, match=r"a\.parquet: questions must be .* the form is parquet"):
-        list(read_questions(["a.parquet"], DataConfig(), ReadReport()))
 
 
 TEXT = st.text(

@@ -104,8 +104,7 @@ def test_a_repair_changes_prefixes_alone_and_leaves_nothing_to_repair(tags: list
     report = ReadReport()
     file = DataFile("a", DataConfig(repair_tags=True), report)
     found = TagCheck(file).checked(tags, lines)
-    file.note_findings()
     assert TagCheck(DataFile("a", DataConfig(), ReadReport())).checked(found, lines) == found
     assert [tag[1:] for tag in found] == [tag[1:] for tag in tags]
     changed = sum(one != other for one, other in zip(found, tags, strict=True))
-    assert sum(int(remark.split()[0]) for remark in report.notes) == changed
+    assert sum(int(remark.split()[0]) for remark in report.notices()) == changed

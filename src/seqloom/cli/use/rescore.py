@@ -40,8 +40,8 @@ class RescoreOptions:
     metric: str = "wer"
     """wer, cer, bleu or exact_match."""
     output: str | None = None
-    """A new .jsonl or .tsv file: each list with the best hypothesis first, its total and the log-probability
-    under each model."""
+    """A new .jsonl, .tsv or .nbest file: each list with the best hypothesis first, its total and the
+    log-probability under each model."""
 
 
 def rescore(
@@ -62,8 +62,8 @@ def rescore(
 
     Args:
         folder: A run folder of a language model.
-        nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (one row a hypothesis), also
-            .gz. - is JSONL from standard input.
+        nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (one row a hypothesis)
+            or Moses' form (.nbest), also .gz. - is JSONL from standard input.
         settings: key=value for data.* and evaluate.*.
         json: One line of JSON instead of the table. Without references one line for each list.
     """

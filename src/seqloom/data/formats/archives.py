@@ -49,7 +49,7 @@ def member(
     parts: tuple[str, ...], path: str, open_file: Callable[[], BinaryIO], whole: DataFile
 ) -> Member:
     """A file that is read as the `whole` is."""
-    return Member(parts, DataFile(path, whole.options, whole.report, open_file, whole.findings))
+    return Member(parts, DataFile(path, whole.options, whole.report, open_file))
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.json_values import as_text, kind_of, loose_text
 from seqloom.errors import DataError, printable
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
@@ -24,9 +26,6 @@ _CODES = (
 )
 LANGUAGES = frozenset(_CODES.split())
 """Names of columns and suffixes that are recognised; where two are languages, English is the source."""
-
-UNIT = "\x1f"
-"""ASCII's unit separator: after each item of a list that was in one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +57,27 @@ class Header(NamedTuple):
     def without(self, names: Collection[str | None]) -> Header:
         return self._replace(names=[name for name in self.names if name not in names])
 
-    def require(self, setting: str, name: str | None) -> None:
-        """Raises DataError where a column that a setting names is missing."""
-        if name is None or name in self.names:
-            return
+    def parts(self, name: str) -> tuple[str, ...]:
+        """The columns that a name stands for: itself, or several with commas between, which are joined."""
+        return (name,) if name in self.names else tuple(part.strip() for part in name.split(","))
+
+    def missing(self, name: str, where: str) -> DataError:
         similar = {folded(other): other for other in self.names}
         near = difflib.get_close_matches(folded(name), similar, n=1, cutoff=0.5)
         hint = f"; nearest: {listed([similar[near[0]]])}" if near else ""
-        raise self.error(
-            f"there is no {self.what} {name!r} for data.{setting} (found: {listed(self.names)}{hint})"
-        )
+        return self.error(f"there is no {where} (found: {listed(self.names)}{hint})")
+
+    def require(self, setting: str, name: str) -> None:
+        """Raises DataError where a column that a setting names is missing."""
+        for part in self.parts(name):
+            if part not in self.names:
+                raise self.missing(part, f"{self.what} {part!r} for data.{setting}")
 
     def named(self, setting: str) -> str | None:
         """The column that a setting names. Raises DataError where it is missing."""
         name: str | None = vars(self.file.options)[setting]
-        self.require(setting, name)
+        if name is not None:
+            self.require(setting, name)
         return name
 
     def by_name(self) -> dict[str, str]:
@@ -85,6 +90,19 @@ class Header(NamedTuple):
         """The column of the first of these names that exists."""
         columns = self.by_name()
         return next((columns[name] for name in known if name in columns), None)
+
+    def column(self, known: str) -> str | None:
+        """The column of just this name, else the one of this name in other case. Raises DataError where there
+        are two of those."""
+        if known in self.names:
+            return known
+        same = [name for name in self.names if folded(name) == known]
+        if len(same) > 1:
+            raise self.error(
+                f"each column must have a name of its own, but {same[0]!r} and {same[1]!r} are one where case"
+                " is ignored; rename one"
+            )
+        return same[0] if same else None
 
     def find(self, setting: str, title: str, known: Sequence[str]) -> str:
         """The column that a setting names, else the first with a known name. Raises DataError where there is
@@ -105,6 +123,56 @@ class Header(NamedTuple):
 
 
 @final
+class Row(NamedTuple):
+    """What a row has in the columns that are read."""
+
+    values: dict[str, object]
+    """Role -> a cell, or a value of JSON; a tuple where the role has several columns."""
+    columns: dict[str, str]
+    """Role -> the name of its column."""
+    file: DataFile
+    line: int
+
+    def text(self, role: str, *, loose: bool = False) -> str:
+        """The text of a role. Raises DataError where it is none, `loose` where it is neither a number, yes or
+        no, nothing, nor a list. Nothing is an empty text where bad rows may be skipped, as in an empty cell
+        of a csv file."""
+        value = self.values[role]
+        text = _text(value, loose, self.file.options)
+        if text is None:
+            advice = ""
+            if isinstance(value, list):
+                advice = "; to join its texts with a blank between them: --set data.join=' '"
+            if value is None:
+                advice = "; leave such rows out with --set data.on_bad_line=skip"
+            must = "a text, a number or a list of such" if loose else "a text"
+            raise self.file.error(
+                f"{self.columns[role]!r} must be {must}, but is {kind_of(value)}{advice}", self.line
+            )
+        if isinstance(value, list) and not loose:
+            self.file.find(f"a list of texts joined with {self.file.options.join!r}", self.line)
+        return text
+
+
+def _text(value: object, loose: bool, options: DataConfig) -> str | None:
+    match value:
+        case str():
+            return value
+        case None if options.on_bad_line == "skip":
+            return ""
+        case tuple():
+            return _joined([_text(part, loose, options) for part in value], options.join or " ")
+        case list() if options.join is not None and not loose:
+            return _joined([as_text(part) for part in value], options.join)
+    return loose_text(value) if loose else None
+
+
+def _joined(texts: list[str | None], between: str) -> str | None:
+    known = [text for text in texts if text is not None]
+    return between.join(known) if len(known) == len(texts) else None
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class TableSchema:
     """Which columns of a table a task reads, and what record a row makes."""
@@ -122,14 +190,29 @@ class TableSchema:
     must."""
     loose: tuple[str, ...] = ()
     """Roles that need not be text: a number, yes or no, nothing, or a list, whose items UNIT ends."""
+    optional: tuple[str, ...] = ()
+    """Roles that are read where a row has a column of this name."""
+    items: tuple[str, ...] = ()
+    """Roles of the values of a list that stands for a row in a JSON file."""
+    inside: str = ""
+    """A field whose object may hold the columns, as in Hugging Face's translation sets."""
     of_pairs: bool = False
     """Source and target, which are also recognised by languages."""
 
-    def records(self, fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
+    def columns(self, header: Header) -> dict[str, str]:
+        """Role -> the column to read, or several with commas between."""
+        return {**self.choose(header), **self.optional_columns(header)}
+
+    def optional_columns(self, header: Header) -> dict[str, str]:
+        found = {role: header.column(role) for role in self.optional}
+        return {role: name for role, name in found.items() if name is not None}
+
+    def records(self, row: Row) -> Iterator[Record]:
         """The record of a row whose texts may hold what is not a character, if it makes one."""
-        texts = file.clean(list(fields.values()), line)
+        fields = {role: row.text(role, loose=role in self.loose) for role in row.values}
+        texts = row.file.clean(list(fields.values()), row.line)
         if texts is not None:
-            yield from self.record(dict(zip(fields, texts, strict=True)), file, line)
+            yield from self.record(dict(zip(fields, texts, strict=True)), row.file, row.line)
 
 
 def pair_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
@@ -222,6 +305,8 @@ PAIR = TableSchema(
     settings=("source", "target"),
     known=frozenset((*SOURCES, *TARGETS)),
     headerless=("source", "target"),
+    items=("source", "target"),
+    inside="translation",
     of_pairs=True,
 )
 TEXT = TableSchema(
@@ -230,4 +315,5 @@ TEXT = TableSchema(
     settings=("text",),
     known=frozenset(TEXTS),
     headerless=("text",),
+    items=("text",),
 )

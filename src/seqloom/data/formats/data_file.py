@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import BinaryIO, TypeVar, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import REPLACEMENT, Line, scan_lines
-from seqloom.data.formats.read_report import Counts, ReadReport, count
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, place, printable
 
 T = TypeVar("T")
@@ -26,8 +26,6 @@ class DataFile:
     report: ReadReport
     open_file: Callable[[], BinaryIO] | None = None
     """Opens what is not a file of its own, such as one in an archive; `path` is then only for messages."""
-    findings: Counts = field(default_factory=dict)
-    """What is odd but has a meaning; noted when the file has been read."""
 
     def lines(self, *, may_be_empty: bool = False) -> Iterator[Line]:
         """Every line, as `scan_lines` gives it."""
@@ -57,11 +55,21 @@ class DataFile:
     def usable(self, read: Callable[[], T], reason: str, line: int) -> Iterator[T]:
         """What `read` gives; nothing where it is wrong and what is wrong may be skipped."""
         try:
-            yield read()
+            found = read()
         except DataError as error:
             if self.options.on_bad_line != "skip":
                 raise
             self.skip(reason, error.line or line)
+        else:
+            yield found
+
+    def has_no_label(self, label: str, line: int) -> bool:
+        """Whether the label of a row means that there is none (`data.no_label`): then it is skipped."""
+        names = (self.options.no_label or "").split(",")
+        found = bool(label.strip()) and label.strip() in map(str.strip, names)
+        if found:
+            self.skip(f"the label is {printable(label.strip())!r}, which means none", line)
+        return found
 
     def keep(self, reason: str, line: int) -> None:
         self.report.keep(reason, self.path, line)
@@ -78,11 +86,7 @@ class DataFile:
         self.note(f"{taken}; to take others: {settings}")
 
     def find(self, what: str, line: int) -> None:
-        count(self.findings, what, self.path, line)
-
-    def note_findings(self) -> None:
-        for what, found in self.findings.items():
-            self.report.note(f"{found.number:,} x {what} (first: {found.first})")
+        self.report.find(what, self.path, line)
 
     def clean(self, texts: list[str], line: int) -> list[str] | None:
         """The texts, with U+FFFD for what is not a character where the policy is to replace it; None where

@@ -4,58 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from seqloom.data.formats.columns import Header, Record, TableSchema, listed
+from seqloom.data.formats.columns import Row, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, kind_of
-from seqloom.data.formats.jsonl import json_value, object_record
-from seqloom.errors import UsageError
+from seqloom.data.formats.jsonl import json_value, rows_of_objects
+from seqloom.files import JsonObject
 
 MOST_BYTES = 2**28
 """A longer line is an error: the whole file is in memory."""
 
 
-def read_json_document(file: DataFile, schema: TableSchema) -> Iterator[Record]:
-    """The records of the parts that `data.part` names, of all where there is one or where they are labels;
+def read_json_document(file: DataFile, schema: TableSchema) -> Iterator[Row]:
+    """The rows of the parts that `data.part` names, of all where there is one or where they are labels;
     `line` is the number of the item in its part.
 
-    An item is an object, as in JSONL, or `[text, label]`. Of labels (`{"Weather": [...]}`) an item is a text,
-    or an object whose `data` holds the text in pieces (snips): its key is the label.
+    An item is an object, as in JSONL, or a list of what the schema's `items` say, such as `[text, label]`. Of
+    labels (`{"Weather": [...]}`) an item is a text, or an object whose `data` holds the text in pieces
+    (snips): its key is the label.
     """
-    content = read_document(file)
+    return rows_of_document(read_document(file), file, schema)
+
+
+def rows_of_document(content: object, file: DataFile, schema: TableSchema) -> Iterator[Row]:
     whole = as_object(content)
     parts = {"": content} if whole is None else whole
     lists = {name: items for name, value in parts.items() if (items := as_list(value)) is not None}
     by_label = len(lists) == len(parts) and all(map(_has_one_label, lists.values()))
-    if by_label and file.options.part is None:
+    if by_label and file.options.part is None and schema.items == ("text", "label"):
         for label, items in lists.items():
             for number, item in enumerate(items, start=1):
-                fields = {"text": _joined_text(item, file, number), "label": label}
-                yield from schema.records(fields, file, number)
+                read = partial(_joined_text, item, file, number)
+                for text in file.usable(read, "a piece without a text", number):
+                    yield Row({"text": text, "label": label}, {}, file, number)
         return
     for name in _parts(list(lists), file):
-        columns: dict[str, str] | None = None
-        for number, item in enumerate(lists[name], start=1):
-            match item:
-                case dict():
-                    if columns is None:
-                        columns = schema.choose(Header(list(item), file, number))
-                    yield from object_record(item, columns, file, number, schema)
-                case [str() as text, str() as label]:
-                    yield from schema.records({"text": text, "label": label}, file, number)
-                case _:
-                    raise file.error(
-                        f"an item must be an object or [text, label], but is {kind_of(item)}",
-                        number,
-                    )
+        yield from rows_of_objects(_objects(lists[name], file, schema), file, schema)
+
+
+def _objects(
+    items: list[object], file: DataFile, schema: TableSchema
+) -> Iterator[tuple[int, JsonObject]]:
+    """The items of a part with their numbers; a list becomes an object."""
+    for number, item in enumerate(items, start=1):
+        for content in file.usable(partial(_object, item, file, number, schema), "no item", number):
+            yield number, content
+
+
+def _object(item: object, file: DataFile, number: int, schema: TableSchema) -> JsonObject:
+    match item:
+        case dict():
+            return item
+        case list() if len(item) == len(schema.items):
+            return dict(zip(schema.items, item, strict=True))
+        case str() if len(schema.items) == 1:
+            return {schema.items[0]: item}
+    or_list = f" or [{', '.join(schema.items)}]" if schema.items else ""
+    raise file.error(f"an item must be an object{or_list}, but is {kind_of(item)}", number)
 
 
 def read_document(file: DataFile) -> object:
     """The value that a whole file holds. Raises DataError for what is not text or not JSON that can be
-    used."""
-    if file.options.on_bad_line == "skip":
-        raise UsageError("a JSON file has no lines to skip: take data.on_bad_line=error or replace")
+    used: its items may be skipped, but no line of it."""
     options = replace(file.options, max_line_bytes=max(file.options.max_line_bytes, MOST_BYTES))
+    if options.on_bad_line == "skip":
+        options = replace(options, on_bad_line="error")
     lines = replace(file, options=options).lines()
     return json_value("\n".join(line.text for line in lines), file)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from seqloom.data.formats.columns import UNIT
 from seqloom.files import JsonObject
+
+UNIT = "\x1f"
+"""ASCII's unit separator: after each item of a list that was in one cell."""
 
 _KINDS = {
     type(None): "null",
@@ -19,8 +21,8 @@ _KINDS = {
 
 
 def kind_of(value: object) -> str:
-    """What messages call a value."""
-    return _KINDS[type(value)]
+    """What messages call a value; Parquet has more kinds of them than JSON."""
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
 
 
 def as_text(value: object) -> str | None:

@@ -1,52 +1,63 @@
-"""JSON, one object a line, to records."""
+"""JSON, one object a line, to rows."""
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
-from seqloom.data.formats.columns import Header, Record, TableSchema, listed
+from seqloom.data.formats.columns import Header, Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import as_object, as_text, kind_of, loose_text
+from seqloom.data.formats.json_values import as_object, kind_of
 from seqloom.files import JsonObject
 
 
-def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Record]:
-    columns: dict[str, str] | None = None
-    for line, content in json_objects(file):
-        inner = as_object(content.get("translation"))  # the form of Hugging Face's translation sets
-        if schema.of_pairs and inner is not None and file.options.source not in content:
-            content = inner
-        if columns is None:
-            columns = schema.choose(Header(list(content), file, line))
-        yield from object_record(content, columns, file, line, schema)
+def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Row]:
+    return rows_of_objects(json_objects(file), file, schema)
 
 
 def json_objects(file: DataFile) -> Iterator[tuple[int, JsonObject]]:
     """The objects of a file with their lines."""
     for line in file.full_lines():
-        yield line.number, json_object(line.text, file, line.number)
+        read = partial(json_object, line.text, file, line.number)
+        for content in file.usable(read, "not a JSON object", line.number):
+            yield line.number, content
 
 
-def object_record(
-    content: JsonObject, columns: dict[str, str], file: DataFile, line: int, schema: TableSchema
-) -> Iterator[Record]:
-    """The record of a JSON object whose columns are known, if it makes one."""
-    fields = {}
+def rows_of_objects(
+    objects: Iterable[tuple[int, JsonObject]], file: DataFile, schema: TableSchema
+) -> Iterator[Row]:
+    """A row for each object. The first one that has the columns shows which they are."""
+    columns: dict[str, str] | None = None
+    for line, content in objects:
+        content = _unwrapped(content, file, schema)
+        header = Header(list(content), file, line)
+        if columns is None:
+            columns = schema.choose(header)
+        chosen = {**columns, **schema.optional_columns(header)}
+        yield from file.usable(partial(_row, content, chosen, header), "a field is missing", line)
+
+
+def _unwrapped(content: JsonObject, file: DataFile, schema: TableSchema) -> JsonObject:
+    """With the fields of the inner object in place of it."""
+    inner = as_object(content.get(schema.inside))
+    if inner is None or file.options.source in content:
+        return content
+    others = {name: value for name, value in content.items() if name != schema.inside}
+    return inner if schema.of_pairs else {**others, **inner}
+
+
+def _row(content: JsonObject, columns: dict[str, str], header: Header) -> Row:
+    assert header.line is not None
+    values: dict[str, object] = {}
     for role, name in columns.items():
-        if name not in content:
-            near = difflib.get_close_matches(name, content, n=1)
-            hint = f"; nearest: {near[0]!r}" if near else ""
-            raise file.error(
-                f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", line
-            )
-        value = content[name]
-        text = loose_text(value) if role in schema.loose else as_text(value)
-        if text is None:
-            raise file.error(f"{name!r} must be a text, but is {kind_of(value)}", line)
-        fields[role] = text
-    return schema.records(fields, file, line)
+        parts = [name] if name in content else [part.strip() for part in name.split(",")]
+        for part in parts:
+            if part not in content and header.file.options.on_bad_line != "skip":
+                raise header.missing(part, f"{part!r} in this object")
+        found = tuple(content.get(part) for part in parts)
+        values[role] = found[0] if len(found) == 1 else found
+    return Row(values, columns, header.file, header.line)
 
 
 def json_object(text: str, file: DataFile, line: int) -> JsonObject:

@@ -101,6 +101,14 @@ def scan_lines(
                 if b"\0" in content and unit == 1:
                     rest = None if ended else file
                     _refuse_zeros(content, rest, path, number)
+                if len(content) > max_line_bytes and options.on_bad_line == "skip":
+                    while raw and not ended:
+                        offset += len(raw)
+                        raw = _next_line(file, newline, max_line_bytes + 2 * unit, b"")
+                        ended = raw.endswith(newline) and len(raw) % unit == 0
+                    offset += len(raw)
+                    yield Line(number, "", f"line of more than {max_line_bytes:,} bytes")
+                    continue
                 if len(content) > max_line_bytes:
                     raise DataError(
                         f"the line must have at most {max_line_bytes} bytes, but has more; is it one record a"

@@ -1,4 +1,4 @@
-"""Parquet to records, with pyarrow: one batch of rows in memory at a time."""
+"""Parquet to rows, with pyarrow: one batch of rows in memory at a time."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from seqloom.data.formats.columns import Header, Record, TableSchema
+from seqloom.data.formats.columns import Header, Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import loose_text
+from seqloom.data.formats.jsonl import rows_of_objects
 from seqloom.errors import MissingExtraError, printable
-from seqloom.files import open_binary
+from seqloom.files import JsonObject, open_binary
 
 BATCH = 1024
 """Rows in memory."""
 
 
-def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Record]:
-    """The rows of a Parquet file; `line` is the row, from 1. Rows with nothing (null) in a column that is
-    read are skipped.
+def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Row]:
+    """The rows of a Parquet file; `line` is the row, from 1. Nothing (null) is an empty text, as in a cell of
+    a csv file.
 
-    Raises MissingExtraError where pyarrow is not installed, DataError where the file or a column is not what
-    it must be.
+    Raises MissingExtraError where pyarrow is not installed, DataError where the file is not what it must be.
     """
     try:
         arrow, parquet = (
@@ -30,23 +29,11 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Record]:
         )
     except ImportError:
         raise MissingExtraError("reading Parquet", "hub") from None
-    with open_binary(file.path) as opened:  # what cannot be opened is reported as it is everywhere
+    # What cannot be opened is reported as it is everywhere.
+    with open_binary(file.path) as opened:
         try:
             table = parquet.ParquetFile(opened)
-            columns = schema.choose(Header(list(table.schema_arrow.names), file, None))
-            for role, name in columns.items():
-                if role not in schema.loose:
-                    _check_type(arrow, table.schema_arrow.field(name), file)
-            for row, values in enumerate(_rows(table, list(columns.values())), start=1):
-                fields = {
-                    role: _text(value, role in schema.loose, file, row)
-                    for role, value in zip(columns, values, strict=True)
-                }
-                texts = {role: text for role, text in fields.items() if text is not None}
-                if len(texts) < len(fields):
-                    file.skip("null", row)
-                else:
-                    yield from schema.records(texts, file, row)
+            yield from rows_of_objects(_objects(table, file, schema), file, schema)
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise file.error(
@@ -54,27 +41,15 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Record]:
             ) from None
 
 
-def _rows(table: Any, names: list[str]) -> Iterator[tuple[object, ...]]:
-    for batch in table.iter_batches(BATCH, columns=list(dict.fromkeys(names)), use_threads=False):
-        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _text(value: object, loose: bool, file: DataFile, row: int) -> str | None:
-    if not loose:
-        return None if value is None else str(value)
-    text = loose_text(value)
-    if text is None:
-        raise file.error(
-            f"a text, a number or a list of such must be here, but there is {printable(repr(value))[:60]}",
-            row,
-        )
-    return text
-
-
-def _check_type(arrow: Any, field: Any, file: DataFile) -> None:
-    kind = field.type.value_type if arrow.types.is_dictionary(field.type) else field.type
-    types = arrow.types
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-        raise file.error(
-            f"the column {field.name!r} must hold texts, but holds {printable(str(field.type))}"
-        )
+def _objects(table: Any, file: DataFile, schema: TableSchema) -> Iterator[tuple[int, JsonObject]]:
+    """The columns that are read of each row."""
+    names = list(table.schema_arrow.names)
+    if schema.inside not in names:
+        header = Header(names, file, None)
+        chosen = schema.columns(header).values()
+        names = list(dict.fromkeys(part for name in chosen for part in header.parts(name)))
+    row = 0
+    for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
+        for content in batch.to_pylist():
+            row += 1
+            yield row, {name: "" if value is None else value for name, value in content.items()}

@@ -49,6 +49,8 @@ class ReadReport:
     """Lines handed on with U+FFFD in place of what was bad."""
     oddities: Counts = field(default_factory=dict)
     """Lines handed on as they are, though they look odd."""
+    findings: Counts = field(default_factory=dict)
+    """What is odd but has a meaning."""
     notes: list[str] = field(default_factory=list)
     """What was guessed, in whole sentences."""
 
@@ -72,6 +74,9 @@ class ReadReport:
 
     def keep(self, reason: str, path: str, line: int) -> None:
         count(self.oddities, reason, path, line)
+
+    def find(self, what: str, path: str, line: int) -> None:
+        count(self.findings, what, path, line)
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
@@ -108,7 +113,13 @@ class ReadReport:
             (self.repairs, "repaired with U+FFFD"),
             (self.oddities, "kept unchanged"),
         )
-        notices = list(self.notes)
+        notices = [
+            *self.notes,
+            *(
+                f"{found.number:,} x {what} (first: {found.first})"
+                for what, found in self.findings.items()
+            ),
+        ]
         for counts, what in kinds:
             for reason, count in counts.items():
                 lines = "line" if count.number == 1 else "lines"

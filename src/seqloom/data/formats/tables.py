@@ -1,4 +1,4 @@
-"""CSV and TSV (RFC 4180) to records that know the physical line of their row.
+"""CSV and TSV (RFC 4180) to rows that know the physical line of their row.
 
 The standard library's `csv` is not used: it ends a line at a lone carriage return, which is text here, cannot
 tell where an open quote began, limits cells by a setting of the whole process, and takes one-character
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, NoReturn, final
 
@@ -20,7 +20,7 @@ from seqloom.data.formats.columns import (
     SOURCES,
     TARGETS,
     Header,
-    Record,
+    Row,
     TableSchema,
     folded,
 )
@@ -61,6 +61,8 @@ class DelimitedText:
     file: DataFile
     delimiter: str
     quoting: bool
+    skip_initial_space: bool = False
+    """Whether blanks at the beginning of a cell, before a quote too, are no text."""
 
     @classmethod
     def of(cls, file: DataFile, form: str) -> DelimitedText:
@@ -68,7 +70,19 @@ class DelimitedText:
         options = file.options
         delimiter = options.delimiter or ("," if form == "csv" else "\t")
         quoting = form == "csv" if options.quoting is None else options.quoting
-        return cls(file, delimiter, quoting)
+        return cls(file, delimiter, quoting, bool(options.skip_initial_space))
+
+    def for_file(self, first: str) -> DelimitedText:
+        """With what the first line shows: whether a blank follows each delimiter."""
+        cells = first.split(self.delimiter)[1:]
+        unsaid = self.file.options.skip_initial_space is None and self.delimiter in ",;"
+        if not (unsaid and cells and all(cell[:1] == " " and cell.strip() for cell in cells)):
+            return self
+        self.file.note(
+            "a blank follows each delimiter of the first line; blanks there are left out (if they are text:"
+            " --set data.skip_initial_space=false)"
+        )
+        return replace(self, skip_initial_space=True)
 
     def rows(self, lines: Iterator[Line]) -> Iterator[TableRow]:
         """With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote in it),
@@ -81,15 +95,18 @@ class DelimitedText:
             if self.quoting and '"' in line.text:
                 yield self._quoted_row(line, lines)
             else:
-                yield TableRow(
-                    line.number, line.number, line.text.split(self.delimiter), line.problem
-                )
+                cells = line.text.split(self.delimiter)
+                if self.skip_initial_space:
+                    cells = [cell.lstrip(" ") for cell in cells]
+                yield TableRow(line.number, line.number, cells, line.problem)
 
     def _quoted_row(self, line: Line, lines: Iterator[Line]) -> TableRow:
         first, cells, start = line.number, [], 0
         size, problem = len(line.text), line.problem
         while True:
             opened = line.number
+            while self.skip_initial_space and line.text.startswith(" ", start):
+                start += 1
             if not line.text.startswith('"', start):
                 end = line.text.find(self.delimiter, start)
                 end = len(line.text) if end < 0 else end
@@ -125,8 +142,8 @@ class DelimitedText:
         raise self.file.error(f"the quote opened here {problem}; {_QUOTES}", opened)
 
 
-def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Record]:
-    """The records of a csv or tsv file."""
+def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
+    """The rows of a csv or tsv file below its header."""
     text, lines = _opened(file, form)
     rows = _full_rows(text.rows(lines), file)
     head = next(rows, None)
@@ -134,11 +151,13 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Recor
         return
     has_header = _is_header(head.cells, file.options, schema)
     numbered = not has_header and _are_numbered(file.options, schema)
+    names, columns = head.cells, {role: role for role in schema.headerless}
     if has_header:
         _check_header(head, text, schema)
-        columns = _places(head.cells, head, file, schema)
+        columns = schema.columns(Header(names, file, head.line))
     else:
         rows = chain([head], rows)
+        names = [str(number + 1) for number in range(len(head.cells))]
         if numbered:
             if file.options.header == "auto":
                 file.note(
@@ -146,29 +165,32 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Recor
                     f" header, name its columns): {head}",
                     head.line,
                 )
-            columns = _places(
-                [str(number + 1) for number in range(len(head.cells))], head, file, schema
-            )
+            columns = schema.columns(Header(names, file, head.line))
         else:
             _check_headerless(head, text, schema)
-            columns = {role: column for column, role in enumerate(schema.headerless)}
-    width, last = len(head.cells), max(columns.values())
+            names = list(schema.headerless)
+    parts = {role: Header(names, file, head.line).parts(name) for role, name in columns.items()}
+    places = {role: [names.index(part) for part in some] for role, some in parts.items()}
+    last = max(place for some in places.values() for place in some)
     for row in rows:
-        if len(row.cells) != width:
+        if len(row.cells) != len(head.cells):
             if numbered and len(row.cells) > last:
                 file.keep(
                     "the row has other cells than the first, but those that are read", row.line
                 )
             elif file.options.on_bad_line != "skip":
-                raise file.error(_wrong_width(row, width, text.delimiter), row.line)
+                raise file.error(_wrong_width(row, len(head.cells), text), row.line)
             else:
                 file.skip("wrong number of cells", row.line)
                 continue
-        fields = {role: row.cells[column] for role, column in columns.items()}
-        for cell in fields.values():
+        cells = {role: tuple(row.cells[at] for at in some) for role, some in places.items()}
+        for cell in chain.from_iterable(cells.values()):
             if cell in SPREADSHEET_ERRORS:
                 file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
-        yield from schema.record(fields, file, row.line)
+        values: dict[str, object] = {
+            role: some[0] if len(some) == 1 else some for role, some in cells.items()
+        }
+        yield Row(values, columns, file, row.line)
 
 
 def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:
@@ -182,11 +204,11 @@ def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:
     first = next(lines)
     excel = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
     if excel is None:
-        return text, chain([first], lines)
+        return text.for_file(first.text), chain([first], lines)
     file.note(
         f"sep={printable(excel[1])} is taken as Excel's mark of the delimiter, not as data", 1
     )
-    return DelimitedText(file, file.options.delimiter or excel[1], text.quoting), lines
+    return replace(text, delimiter=file.options.delimiter or excel[1]), lines
 
 
 def _full_rows(rows: Iterator[TableRow], file: DataFile) -> Iterator[TableRow]:
@@ -205,14 +227,6 @@ def _full_rows(rows: Iterator[TableRow], file: DataFile) -> Iterator[TableRow]:
         else:
             first = False
             yield row
-
-
-def _places(
-    names: list[str], head: TableRow, file: DataFile, schema: TableSchema
-) -> dict[str, int]:
-    """Role -> the column to read, from 0."""
-    chosen = schema.choose(Header(names, file, head.line))
-    return {role: names.index(name) for role, name in chosen.items()}
 
 
 def _named_columns(options: DataConfig, schema: TableSchema) -> dict[str, tuple[str, ...]]:
@@ -331,13 +345,18 @@ def _likely_columns(head: TableRow) -> str:
     return f", such as --set data.text={text} --set data.label={label}"
 
 
-def _wrong_width(row: TableRow, width: int, delimiter: str) -> str:
+def _wrong_width(row: TableRow, width: int, text: DelimitedText) -> str:
     quoted = ""
-    if row.last > row.line:
+    if text.quoting and any(cell.startswith(' "') for cell in row.cells):
+        quoted = (
+            "; a quote stands after a blank: if blanks after a delimiter are no text, use --set"
+        )
+        quoted += " data.skip_initial_space=true"
+    elif row.last > row.line:
         quoted = f"; a quote makes it go on to line {row.last}"
-    elif any(delimiter in cell for cell in row.cells):
-        quoted = f"; {delimiter!r} stands in quotes"
-    if quoted:
+    elif any(text.delimiter in cell for cell in row.cells):
+        quoted = f"; {text.delimiter!r} stands in quotes"
+    if quoted and "blank" not in quoted:
         quoted += ": if quotes are plain text, use --set data.quoting=false"
     return (
         f"the row must have {width} cells like the first, but has {len(row.cells)}{quoted}; "

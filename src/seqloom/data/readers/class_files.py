@@ -73,7 +73,7 @@ def _refuse_parts(members: Sequence[Member], whole: DataFile) -> None:
 
 def _by_file(members: Sequence[Member]) -> Iterator[Record]:
     for one in members:
-        if ending(one.file.path) in (*FORMS, ".json", ".zip"):
+        if ending(one.file.path) in (*FORMS, ".zip"):
             raise one.file.error(
                 "a table stands among the files of classes; name the tables that are meant instead of their"
                 " folder"

@@ -22,7 +22,9 @@ from seqloom.errors import printable
 
 MOST_LINES = 100_000
 """Of a sentence."""
-DOCUMENT = "-DOCSTART-"
+_DOCUMENT = re.compile(r"-DOCSTART-(?![^ \t])")
+"""The mark of a new document, which ends a sentence and is none; it may have other columns than words
+have."""
 _SPACES = re.compile(r"[ \t]+")
 _COMMENT = re.compile(r"# *\S+( +\S+)? *= ")
 BY_ANNOTATOR = ".iob2"
@@ -43,16 +45,24 @@ def sentences(file: DataFile) -> Iterator[tuple[int, list[Line]]]:
 
 def _blocks(file: DataFile) -> Iterator[list[Line]]:
     block: list[Line] = []
+    after_mark = False
     for line in file.lines():
-        if line.text.strip(" \t"):
+        is_mark = _DOCUMENT.match(line.text) is not None
+        if is_mark:
+            file.skip("-DOCSTART- line", line.number)
+            if block:
+                yield block
+            block = []
+        elif line.text.strip(" \t"):
             block.append(line)
         elif block:
             if line.text:
                 file.find("a line of spaces or tabs ends a sentence", line.number)
             yield block
             block = []
-        else:
+        elif not after_mark:
             file.find("a blank line more than one between sentences", line.number)
+        after_mark = is_mark
         if len(block) > MOST_LINES:
             raise file.error(
                 f"a sentence must have at most {MOST_LINES:,} lines, but this one has more; is there a blank"
@@ -82,14 +92,10 @@ def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
         if columns is None or not words:
             file.skip("comments without words", block[0].number)
             continue
-        if words[0].text.startswith(DOCUMENT):
-            file.skip(f"{DOCUMENT} line", words[0].number)
-            words = words[1:]
-        if words:
-            reason = "sentence whose columns or tags are wrong"
-            yield from file.usable(
-                partial(_sentence, words, file, columns, tags), reason, words[0].number
-            )
+        reason = "sentence whose columns or tags are wrong"
+        yield from file.usable(
+            partial(_sentence, words, file, columns, tags), reason, words[0].number
+        )
 
 
 @final

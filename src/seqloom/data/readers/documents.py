@@ -17,14 +17,17 @@ from typing import NamedTuple, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import TEXT
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending, form_or, read_rows
+from seqloom.data.formats.forms import FORMS, ending, form_or, read_records
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import open_binary
 
 TEXT_ENDINGS = (".txt", ".text")
-"""How names of plain text end; others in a folder are read only where `data.format` says what they are."""
+"""How names of plain text end."""
+READABLE = (*TEXT_ENDINGS, *(suffix for suffix in FORMS if suffix != ".json"))
+"""How names of files in a folder end that are read though `data.format` does not say what they are. JSON is
+as often about the texts as it holds them."""
 PIECE = 2**16
 """Characters from which on a document is cut."""
 MOST_SPACE = 2**24
@@ -93,7 +96,7 @@ def _files_of(path: str, data: DataConfig, say: Callable[[str], None]) -> list[s
         " data.format=text reads all"
     )
     if not inside:
-        known = ", ".join((*TEXT_ENDINGS, *FORMS))
+        known = ", ".join(READABLE)
         raise DataError(
             f"holds no text that can be read ({_listed(others)}); known are {known}; {advice}", path
         )
@@ -105,7 +108,7 @@ def _files_of(path: str, data: DataConfig, say: Callable[[str], None]) -> list[s
 
 
 def _known(name: str) -> bool:
-    return ending(name) in (*TEXT_ENDINGS, *FORMS) and not name.lower().endswith(".parquet.gz")
+    return ending(name) in READABLE and not name.lower().endswith(".parquet.gz")
 
 
 def _listed(paths: list[str]) -> str:
@@ -139,7 +142,7 @@ def _pieces(file: DataFile) -> Iterator[DocumentPiece]:
     if form == "text":
         yield from _text_pieces(file)
         return
-    for record in read_rows(file, form, TEXT):
+    for record in read_records(file, form, TEXT):
         yield from cut(record.fields["text"], file.path, record.line)
 
 

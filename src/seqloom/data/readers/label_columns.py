@@ -70,6 +70,7 @@ def labelled_schema(*, pairs: bool | None, answers: bool, number: bool) -> Table
         known=KNOWN,
         headerless=headerless,
         loose=("label", "group"),
+        items=("text", "second")[: 1 + bool(pairs)] + ("label",) * answers,
     )
 
 
@@ -82,9 +83,8 @@ def text_columns(
     columns = header.by_name()
     if pairs is not False:
         second = header.named("second")
-    parts = [] if text is None else [text] if text in header.names else text.split(",")
-    for part in parts:
-        header.require("text", part)
+    if text is not None:
+        header.require("text", text)
     couples = []
     for couple in PAIRS if any_pair else PAIRS[:-1]:
         if pairs is not False and all(name in columns for name in couple):
@@ -97,8 +97,8 @@ def text_columns(
         if text is None:
             raise header.unknown("the two texts", ["text", "second"])
         raise header.unknown("the second text", ["second"])
-    if parts:
-        chosen = {f"text {number}" if number else "text": part for number, part in enumerate(parts)}
+    if text is not None:
+        chosen = {"text": text}
     elif couples:
         chosen = {"text": couples[0][0]}
     else:
@@ -129,9 +129,6 @@ def labelled_record(
     fields: dict[str, str], file: DataFile, line: int, *, blanks: bool = False
 ) -> Iterator[Record]:
     """The record of a text or two; none where one is blank, unless blank ones are read too."""
-    if "text 1" in fields:
-        text = " ".join(fields.pop(role) for role in list(fields) if role.startswith("text"))
-        fields = {"text": text, **fields}
     sides = [fields[role].strip() for role in ("text", "second") if role in fields]
     if blanks or all(sides):
         yield Record(fields, file.path, line)

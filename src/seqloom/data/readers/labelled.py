@@ -8,12 +8,13 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import UNIT, Record, TableSchema
+from seqloom.data.formats.columns import Record, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import TABLES, ending, form_or, read_rows
-from seqloom.data.formats.json_documents import read_json_document
+from seqloom.data.formats.forms import TABLES, form_or, read_records
+from seqloom.data.formats.json_values import UNIT
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.class_files import read_class_files
@@ -50,11 +51,26 @@ def read_labelled(
     when asked for the first example.
     """
     nothing = "there are no usable examples in it (rows read: {rows}, all blank or skipped)"
-    examples = (
-        _example(record, DataFile(record.path, options, report), answers, number)
-        for record in _records(list(paths), options, report, pairs, answers, number)
-    )
-    return report.counted(filter(None, examples), paths, nothing, required=answers)
+    examples = _examples(list(paths), options, report, pairs, answers, number)
+    return report.counted(examples, paths, nothing, required=answers)
+
+
+def _examples(
+    paths: list[str],
+    options: DataConfig,
+    report: ReadReport,
+    pairs: bool | None,
+    answers: bool,
+    number: bool,
+) -> Iterator[LabelledText]:
+    reason = "the score is no number" if number else "the label is not as it must be"
+    for record in _records(paths, options, report, pairs, answers, number):
+        file = DataFile(record.path, options, report)
+        for example in file.usable(
+            partial(_example, record, file, answers, number), reason, record.line
+        ):
+            if example is not None:
+                yield example
 
 
 def _records(
@@ -97,12 +113,12 @@ def form_of(path: str, options: DataConfig) -> str:
         )
     if os.path.isdir(path) or path.lower().endswith(".zip"):
         return "folder"
-    return "json" if ending(path) == ".json" else form_or("text", path, options)
+    return form_or("text", path, options)
 
 
 def _of_file(file: DataFile, form: str, schema: TableSchema, answers: bool) -> Iterator[Record]:
     if form in TABLES:
-        return read_any_rows(file, form, schema)
+        return read_records(file, form, schema)
     if form == "folder":
         return read_class_files([file])
     options = file.options
@@ -119,11 +135,6 @@ def _of_file(file: DataFile, form: str, schema: TableSchema, answers: bool) -> I
             " each line"
         )
     return plain_texts(file)
-
-
-def read_any_rows(file: DataFile, form: str, schema: TableSchema) -> Iterator[Record]:
-    """The records of a table of any form, JSON documents too."""
-    return read_json_document(file, schema) if form == "json" else read_rows(file, form, schema)
 
 
 def _begins_with_label(file: DataFile) -> bool:
@@ -206,6 +217,8 @@ def _example(record: Record, file: DataFile, answers: bool, number: bool) -> Lab
     fields, line = record.fields, record.line
     labels: tuple[str, ...] | None = ()
     if answers:
+        if file.has_no_label(fields["label"], line):
+            return None
         labels = (_score if number else _labels)(fields["label"], file, line)
     if labels is None:
         return None

@@ -4,24 +4,28 @@ for each option."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, compress, takewhile
+from typing import Literal, NamedTuple, TypeVar
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import UNIT, Header, Record, TableSchema, folded, listed
+from seqloom.data.formats.columns import Header, Record, Row, TableSchema, folded, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import TABLES
+from seqloom.data.formats.forms import TABLES, read_rows
+from seqloom.data.formats.json_values import as_list, as_object, as_text, loose_text
+from seqloom.data.formats.jsonl import json_value
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, note_guesses, text_columns
-from seqloom.data.readers.labelled import form_of, read_any_rows
+from seqloom.data.readers.labelled import form_of
 from seqloom.errors import DataError, UsageError, place, printable
 
+T = TypeVar("T")
 TEXTS = (
-    "text", "goal", "premise", "context", "ctx", "question", "stem", "sentence", "startphrase", "prompt",
-    "query",
+    "text", "goal", "premise", "context", "ctx", "question", "question_stem", "stem", "sentence",
+    "startphrase", "prompt", "query",
 )  # fmt: skip
 ANSWERS = ("label", "answer", "answerkey", "answer_key", "answer_idx", "correct", "gold")
 LISTS = ("options", "choices", "endings", "candidates")
@@ -44,9 +48,13 @@ class _WrittenChoice(NamedTuple):
     choice: ChoiceQuestion
     label: str | None
     """None where nothing is left to interpret."""
+    file: DataFile
 
     def error(self, message: str) -> DataError:
         return DataError(message, self.choice.path, self.choice.line)
+
+    def usable(self, read: Callable[[], T]) -> Iterator[T]:
+        return self.file.usable(read, "choice that is not as it must be", self.choice.line or 0)
 
 
 _Table = list[_WrittenChoice]
@@ -100,18 +108,24 @@ def _table(file: DataFile, labels: str | None, answers: bool) -> _Table:
             f" the form is {form}"
         )
     schema = _choice_schema(labelled=answers and labels is None)
-    records = list(read_any_rows(file, form, schema))
-    if any("second" in record.fields for record in records):
-        if labels is not None:
-            raise UsageError(
-                "a file of answers goes with a table that has a row for each choice, but this one has a row"
-                " for each option"
-            )
-        return [_WrittenChoice(choice, None) for choice in _by_premise(records, answers)]
-    written = [_written(record) for record in records]
-    return (
-        _with_labels(written, labels, file.options) if labels is not None and answers else written
-    )
+    table: _Table = []
+    apart: list[Record] = []
+    for row in read_rows(file, form, schema):
+        if "second" in row.values:
+            apart += schema.records(row)
+            continue
+        reason = "choice that is not as it must be"
+        for found in file.usable(partial(_written, row, schema), reason, row.line):
+            table += found
+    if not apart:
+        return _with_labels(table, labels, file) if labels is not None and answers else table
+    if labels is not None:
+        raise UsageError(
+            "a file of answers goes with a table that has a row for each choice, but this one has a row for"
+            " each option"
+        )
+    choices = _by_premise(apart, file, answers)
+    return [_WrittenChoice(choice, None, file) for choice in choices]
 
 
 def _choice_schema(*, labelled: bool) -> TableSchema:
@@ -141,6 +155,7 @@ def _choice_schema(*, labelled: bool) -> TableSchema:
         known=KNOWN.union(TEXTS, LISTS),
         headerless=(),
         loose=("label", *(f"option {number}" for number in range(1, len(LETTERS) + 1))),
+        inside="question",
     )
 
 
@@ -182,30 +197,84 @@ def _guessed_options(header: Header) -> list[str]:
     return [columns[name] for name in guess]
 
 
-def _written(record: Record) -> _WrittenChoice:
-    """Raises DataError where there are fewer than two options, or a blank one before others."""
-    cells = [cell for role, cell in record.fields.items() if role.startswith("option ")]
-    if len(cells) == 1:
-        cells = cells[0].split(UNIT)[:-1]
-    while cells and not cells[-1].strip():  # some rows have fewer
-        cells.pop()
-    choice = ChoiceQuestion(record.fields["text"], tuple(cells), None, record.path, record.line)
-    written = _WrittenChoice(choice, record.fields.get("label", ""))
-    if len(cells) < 2 or not all(cell.strip() for cell in cells):
-        what = f"has {len(cells)}" if len(cells) < 2 else "one of them is blank"
-        raise written.error(f"a choice needs at least two options, none of them blank, but {what}")
-    return written
+def _written(row: Row, schema: TableSchema) -> list[_WrittenChoice]:
+    """The choice of a row; none where the row is left out. Raises DataError where there are fewer than two
+    options, or a blank one before others."""
+    roles = [role for role in row.values if role.startswith("option ")]
+    options, keys = _listed_options(row) if len(roles) == 1 else ([], [])
+    options = options or [row.text(role, loose=True) for role in roles]
+    # Some rows have fewer.
+    while options and not options[-1].strip():
+        options.pop()
+    others = {role: value for role, value in row.values.items() if role not in roles}
+    found: list[_WrittenChoice] = []
+    for record in schema.records(row._replace(values=others)):
+        texts = row.file.clean(options, row.line)
+        label = record.fields.get("label", "")
+        if texts is None or row.file.has_no_label(label, row.line):
+            continue
+        choice = ChoiceQuestion(record.fields["text"], tuple(texts), None, record.path, record.line)
+        if len(texts) < 2 or not all(text.strip() for text in texts):
+            what = f"has {len(texts)}" if len(texts) < 2 else "one of them is blank"
+            raise _WrittenChoice(choice, label, row.file).error(
+                f"a choice needs at least two options, none of them blank, but {what}"
+            )
+        if label.strip() in keys:
+            choice = choice._replace(answer=keys.index(label.strip()))
+            found.append(_WrittenChoice(choice, None, row.file))
+        else:
+            found.append(_WrittenChoice(choice, label, row.file))
+    return found
 
 
-def _with_labels(table: _Table, labels: str, options: DataConfig) -> _Table:
-    lines = list(read_lines(labels, ReadReport(), DataConfig(encoding=options.encoding)))
+def _listed_options(row: Row) -> tuple[list[str], list[str]]:
+    """The texts and the keys of the options in one column: a list of texts, of objects `{text, label}`, or an
+    object of two lists as ARC has it; in a cell of a table it is JSON. No keys where there are none."""
+    (role,) = (role for role in row.values if role.startswith("option "))
+    value = row.values[role]
+    cell = as_text(value)
+    if cell is not None:
+        value = json_value(cell, row.file, row.line) if cell.strip() else []
+    lists = as_object(value)
+    if lists is not None:
+        texts, keys = as_list(lists.get("text")), as_list(lists.get("label"))
+    else:
+        items = as_list(value) or []
+        objects = [one for one in map(as_object, items) if one is not None]
+        texts = [one.get("text") for one in objects] if objects else items
+        keys = [one.get("label") for one in objects]
+    found = [loose_text(text) for text in texts or []]
+    names = [loose_text(key) for key in keys or []]
+    options = [text for text in found if text is not None]
+    marks = [name.strip() for name in names if name is not None]
+    if (
+        len(options) < len(found)
+        or len(marks) not in (0, len(options))
+        or len({*marks}) < len(marks)
+    ):
+        raise row.file.error(
+            f"{row.columns[role]!r} must list options as texts, as objects with a text and a label, or as an"
+            " object with the lists `text` and `label`, of one length, each label once",
+            row.line,
+        )
+    return options, marks
+
+
+def _with_labels(table: _Table, labels: str, file: DataFile) -> _Table:
+    options = DataConfig(encoding=file.options.encoding)
+    lines = list(read_lines(labels, ReadReport(), options))
     if len(lines) != len(table):
         raise DataError(
             f"must have an answer for each of the {len(table)} choices, but has {len(lines)} lines",
             labels,
             len(lines),
         )
-    return [one._replace(label=text) for one, (_, text) in zip(table, lines, strict=True)]
+    known = zip(table, lines, strict=True)
+    return [
+        one._replace(label=text)
+        for one, (number, text) in known
+        if not file.has_no_label(text, number)
+    ]
 
 
 def _choices(
@@ -217,30 +286,32 @@ def _choices(
             yield from (one.choice for one in table)
         return
     known = list(tables)
-    for table in known:
-        for one in table:
-            if one.label is not None and not one.label.strip():
-                raise one.error("the answer is empty")
-    choices = []  # all before the first, so that an error comes before any choice
+    # All before the first, so that an error comes before any choice.
+    choices: list[ChoiceQuestion] = []
     for table, base in zip(known, _bases(known, options, report), strict=True):
         for one in table:
-            answer = one.choice.answer
-            if one.label is not None:
-                answer = _by_word(one) if base is None else _by_number(one, base)
-            choices.append(one.choice._replace(answer=answer))
+            choices += one.usable(partial(_answered, one, base))
     yield from choices
+
+
+def _answered(one: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
+    if one.label is None:
+        return one.choice
+    if not one.label.strip():
+        raise one.error("the answer is empty; leave such rows out with --set data.on_bad_line=skip")
+    answer = _by_word(one) if base is None else _by_number(one, base)
+    return one.choice._replace(answer=answer)
 
 
 def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) -> list[Base | None]:
     """What the answers of each table count from; None where they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
-    numbered = [bool(table) and all(map(_is_number, table)) for table in tables]
-    written = [
-        one
-        for table, is_numbered in zip(tables, numbered, strict=True)
-        if is_numbered
-        for one in table
-    ]
+    unknown = [[one for one in table if one.label is not None] for table in tables]
+    if options.on_bad_line == "skip":
+        unknown = [[one for one in table if (one.label or "").strip()] for table in unknown]
+    numbered = [bool(table) and all(map(_is_number, table)) for table in unknown]
+    with_numbers = compress(unknown, numbered)
+    written = list(chain.from_iterable(with_numbers))
     base = options.answers_from
     if base is None and not all(map(_matching, written)):
         base = _guessed_base(written, report)
@@ -306,32 +377,36 @@ def _by_word(one: _WrittenChoice) -> int:
     return answer
 
 
-def _by_premise(records: Sequence[Record], answers: bool) -> Iterator[ChoiceQuestion]:
+def _by_premise(
+    records: Sequence[Record], file: DataFile, answers: bool
+) -> Iterator[ChoiceQuestion]:
     """Rows with equal first text are one choice, in the order of the first of them."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.fields["text"], []).append(record)
-    for text, rows in groups.items():
-        path, line = rows[0].path, rows[0].line
-        if len(rows) < 2:
+    for rows in groups.values():
+        reason = "choice that is not as it must be"
+        yield from file.usable(partial(_of_rows, rows, answers), reason, rows[0].line)
+
+
+def _of_rows(rows: Sequence[Record], answers: bool) -> ChoiceQuestion:
+    path, line = rows[0].path, rows[0].line
+    if len(rows) < 2:
+        raise DataError(
+            "a choice needs at least two rows with the same first text, but this one stands alone",
+            path,
+            line,
+        )
+    right: list[int] = []
+    if answers:
+        right = [index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT]
+        if len(right) != 1:
+            lines = ", ".join(str(row.line) for row in rows[:8])
             raise DataError(
-                "a choice needs at least two rows with the same first text, but this one stands alone",
+                f"one of the {len(rows)} rows with this first text must be labelled as right (one of"
+                f" {', '.join(sorted(RIGHT))}), but {len(right)} are (lines {lines})",
                 path,
                 line,
             )
-        answer = None
-        if answers:
-            right = [
-                index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT
-            ]
-            answer = next(iter(right), None)
-            if len(right) != 1:
-                lines = ", ".join(str(row.line) for row in rows[:8])
-                raise DataError(
-                    f"one of the {len(rows)} rows with this first text must be labelled as right (one of"
-                    f" {', '.join(sorted(RIGHT))}), but {len(right)} are (lines {lines})",
-                    path,
-                    line,
-                )
-        options = tuple(row.fields["second"] for row in rows)
-        yield ChoiceQuestion(text, options, answer, path, line)
+    options = tuple(row.fields["second"] for row in rows)
+    return ChoiceQuestion(rows[0].fields["text"], options, next(iter(right), None), path, line)

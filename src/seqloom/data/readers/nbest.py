@@ -1,8 +1,9 @@
-"""Lists of hypotheses (n-best lists) from JSONL or tables, and back.
+"""Lists of hypotheses (n-best lists) from JSONL, tables or Moses' form, and back.
 
     .jsonl    one list a line: {"id": "a1", "ref": "...", "nbest": [{"text": "...", "score": -3.1}, ...]}
     .tsv      one hypothesis a row below a header with the columns id and text; the rows of a list are
               neighbours
+    .nbest    one hypothesis a line, as in Moses and Marian: id ||| text ||| features ||| score
 
 `ref` (or `reference`) may be missing; an empty cell is none. All other fields and columns are kept. A text
 may be empty.
@@ -12,25 +13,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, final
+from functools import partial
+from itertools import groupby
+from typing import TypeVar, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import listed
+from seqloom.data.formats.columns import Header, TableSchema, full_record, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import ending, form_or
+from seqloom.data.formats.forms import ending, form_or, read_rows
 from seqloom.data.formats.json_values import as_list, as_object, as_text, is_number, kind_of
 from seqloom.data.formats.jsonl import json_objects
+from seqloom.data.formats.lines import Line
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.formats.tables import DelimitedText, TableRow, refuse_repeated_names
+from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.files import JsonObject, json_line
+from seqloom.files import JsonObject, json_line, open_binary
 
 T = TypeVar("T")
 REFERENCES = ("ref", "reference")
 FIRST_FIELDS = ("id", "nbest", *REFERENCES)
 """Fields of a list that are not just kept."""
+BAR, MOSES_ENDING = "|||", ".nbest"
+MOSES_FIELDS = ("features", "score", "phrase_alignment", "word_alignment")
+"""What follows the text of a hypothesis in Moses' form; from the end some may be missing."""
 LARGEST = 1e100
 """The largest size of a score or a weight: sums of their products, and squares, stay finite."""
 
@@ -50,65 +57,88 @@ class NBest:
     others: JsonObject
     """What else was given of the list."""
     path: str
-    line: int
-    """Where it begins."""
+    lines: tuple[int, ...]
+    """Where each hypothesis is."""
     text_field: str = "text"
     """The name under which a hypothesis has its text."""
+
+    @property
+    def line(self) -> int:
+        """Where it begins."""
+        return self.lines[0]
 
 
 def read_nbest(
     path: str, options: DataConfig, report: ReadReport, score: str | None = None
 ) -> Iterator[NBest]:
-    """The lists of a file (`.jsonl`, `.tsv`, `.csv`, also `.gz`) or of `-`, standard input, which is JSONL
-    unless data.format says other.
+    """The lists of a file (`.jsonl`, `.nbest`, or a table, also `.gz`) or of `-`, standard input, which is
+    JSONL unless data.format says other.
 
     `score` names the field of the given score; by default it is `score` where the first hypothesis has that.
     Then all must have it.
 
-    Raises DataError for what is not such a list, naming file and line, or where there is none; UsageError for
-    a form that holds none.
+    Raises DataError for what is not such a list, naming file and line, or where there is none; with
+    `data.on_bad_line=skip` such lists are counted and left out. Raises UsageError for a form that holds none.
     """
     form = _form(path, options)
     file = DataFile(path, options, report)
-    lists = _of_json_lines(file) if form == "jsonl" else _of_table(file, form)
-    what = "one line of JSON must be one list"
-    if form != "jsonl":
-        what = "each row below the header must be one hypothesis"
+    reason = "list of hypotheses that is not as it must be"
     first = True
-    with report.reading(
-        [path], f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"
-    ):
-        for one, lines in lists:
-            if first and score is None and "score" in one.fields[0]:
-                score = "score"
-            first = False
-            if score is None:
-                yield one
-                continue
-            if form != "jsonl":
-                one = replace(
-                    one, fields=tuple(_with_number(fields, score) for fields in one.fields)
-                )
-            yield replace(one, scores=_scores(one, score, lines))
+    nothing = f"there are no lists of hypotheses in it; {_WHAT_IS_ONE[form]}: see docs/rescoring.md"
+    with report.reading([path], nothing):
+        for line, make in _of_json_lines(file) if form == "jsonl" else _of_rows(file, form):
+            for one in file.usable(make, reason, line):
+                if one is None:
+                    continue
+                if first and score is None and "score" in one.fields[0]:
+                    score = "score"
+                first = False
+                add_scores = partial(_scored, one, score, in_cells=form != "jsonl")
+                for scored in file.usable(add_scores, reason, line):
+                    report.used += 1 if form == "jsonl" else len(one.texts)
+                    yield scored
+
+
+_ROW = "each row below the header must be one hypothesis"
+_WHAT_IS_ONE = {
+    "jsonl": "one line of JSON must be one list",
+    "moses": "each line must be one hypothesis",
+    **dict.fromkeys(("tsv", "csv", "parquet"), _ROW),
+}
+"""Form -> what a line of it is."""
 
 
 def _form(path: str, options: DataConfig) -> str:
-    otherwise = "jsonl" if path == "-" else "unknown"
-    form = form_or(otherwise, path, options)
-    if form not in ("jsonl", "tsv", "csv"):
+    form = form_or("jsonl" if path == "-" else "unknown", path, options)
+    if form == "unknown":
+        is_moses = ending(path) == MOSES_ENDING or _looks_like_moses(path)
+        form = "moses" if is_moses else form
+    if form not in _WHAT_IS_ONE:
         what = f"data.format is {form}"
         if options.format == "auto":
             what = f"its name has {printable(ending(path)) or 'no suffix'}"
         raise UsageError(
-            f"{printable(path)}: n-best lists must be .jsonl or .tsv, but {what}; say which with --set"
-            " data.format=jsonl"
+            f"{printable(path)}: n-best lists must be .jsonl, .tsv or .nbest, but {what}; say which with"
+            " --set data.format=jsonl (or tsv, moses)"
         )
     return form
 
 
-def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
+def _looks_like_moses(path: str) -> bool:
+    refuse_pipe(path)
+    with open_binary(path) as opened:
+        return f" {BAR} ".encode() in opened.readline(4096)
+
+
+def _scored(one: NBest, field: str | None, *, in_cells: bool) -> NBest:
+    """With the score of each hypothesis, if that has a field; in a cell it is a number however it is
+    written."""
+    if field is None:
+        return one
+    if in_cells:
+        one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
     scores = []
-    for number, (fields, line) in enumerate(zip(one.fields, lines, strict=True), start=1):
+    for number, (fields, line) in enumerate(zip(one.fields, one.lines, strict=True), start=1):
         where = f"hypothesis {number} of list {one.id!r}"
         if field not in fields:
             raise DataError(
@@ -128,41 +158,40 @@ def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
                 line,
             )
         scores.append(float(value))
-    return tuple(scores)
+    return replace(one, scores=tuple(scores))
 
 
-ListAndLines = tuple[NBest, Sequence[int]]
-"""A list, without scores yet, and the line of each of its hypotheses."""
+Make = Callable[[], "NBest | None"]
+"""Makes a list of what was read, without scores yet; None where it is left out."""
 
 
-def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
-    name = file.options.text or "text"
+def _of_json_lines(file: DataFile) -> Iterator[tuple[int, Make]]:
     for line, content in json_objects(file):
-        hypotheses = _hypotheses(content, name, file, line)
-        references = _reference(content, file, line)
-        given = content.get("id", line)
-        if type(given) is not str and type(given) is not int:
-            raise file.error(
-                f"'id' must be a text or a whole number, but is {kind_of(given)}", line
-            )
-        texts = [text for text, _ in hypotheses]
-        kept = file.clean([*texts, *references], line)
-        if kept is None:
-            continue
-        file.report.used += 1
-        reference = kept[-1] if references else None
-        one = NBest(
-            id=given,
-            texts=tuple(kept[: len(texts)]),
-            fields=tuple(fields for _, fields in hypotheses),
-            scores=None,
-            reference=reference,
-            others=_without(content, FIRST_FIELDS),
-            path=file.path,
-            line=line,
-            text_field=name,
-        )
-        yield one, [line] * len(texts)
+        yield line, partial(_of_object, content, file, line)
+
+
+def _of_object(content: JsonObject, file: DataFile, line: int) -> NBest | None:
+    name = file.options.text or "text"
+    hypotheses = _hypotheses(content, name, file, line)
+    references = _reference(content, file, line)
+    given = content.get("id", line)
+    if type(given) is not str and type(given) is not int:
+        raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
+    texts = [text for text, _ in hypotheses]
+    kept = file.clean([*texts, *references], line)
+    if kept is None:
+        return None
+    return NBest(
+        id=given,
+        texts=tuple(kept[: len(texts)]),
+        fields=tuple(fields for _, fields in hypotheses),
+        scores=None,
+        reference=kept[-1] if references else None,
+        others=_without(content, FIRST_FIELDS),
+        path=file.path,
+        lines=(line,) * len(texts),
+        text_field=name,
+    )
 
 
 def _reference(content: JsonObject, file: DataFile, line: int) -> list[str]:
@@ -219,63 +248,69 @@ def _hypotheses(
     return found
 
 
-def _of_table(file: DataFile, form: str) -> Iterator[ListAndLines]:
-    text = DelimitedText.of(file, form)
-    rows = text.rows(file.lines())
-    head = next(rows)
-    name = file.options.text or "text"
-    _check_header(head, name, text)
+def _of_rows(file: DataFile, form: str) -> Iterator[tuple[int, Make]]:
+    """Lists of hypotheses that have a row each: neighbours with the same id."""
     began: dict[str, int] = {}
-    some: list[tuple[int, dict[str, str]]] = []
-    for row in rows:
-        if row.problem is not None or row.blank:
-            file.skip(row.problem or "blank", row.line)
-            continue
-        if len(row.cells) != len(head.cells):
-            raise file.error(
-                f"the row must have {len(head.cells)} cells like the header, but has {len(row.cells)}",
-                row.line,
+    rows = _moses_rows(file) if form == "moses" else _table_rows(file, form)
+    for name, some in groupby(rows, key=lambda row: row[1]["id"]):
+        rows_of_list = list(some)
+        line = rows_of_list[0][0]
+        yield line, partial(_of_neighbours, rows_of_list, began.setdefault(name, line), file)
+
+
+def _table_rows(file: DataFile, form: str) -> Iterator[tuple[int, dict[str, str]]]:
+    name = file.options.text or "text"
+
+    def every_column(header: Header) -> dict[str, str]:
+        missing = [column for column in ("id", name) if column not in header.names]
+        if missing:
+            found = listed([column[:60] for column in header.names])
+            raise header.error(
+                f"the first row must name the columns, with 'id' and {name!r} among them, but lacks"
+                f" {listed(missing)} (found: {found})"
             )
-        cells = dict(zip(head.cells, row.cells, strict=True))
-        if some and some[0][1]["id"] != cells["id"]:
-            yield _list_of_rows(some, name, file)
-            some = []
-        if not some:
-            first = began.setdefault(cells["id"], row.line)
-            if first != row.line:
-                raise file.error(
-                    f"the rows of a list must stand together, but {printable(cells['id'])!r} began in line"
-                    f" {first} already; sort the rows by id",
-                    row.line,
-                )
-        file.report.used += 1
-        some.append((row.line, cells))
-    if some:
-        yield _list_of_rows(some, name, file)
+        return {column: column for column in header.names}
+
+    schema = TableSchema(
+        choose=every_column, record=full_record, settings=(), known=frozenset(), headerless=()
+    )
+    with_header = replace(file, options=replace(file.options, header=True))
+    for row in read_rows(with_header, form, schema):
+        yield row.line, {column: row.text(column, loose=True) for column in row.values}
 
 
-def _check_header(head: TableRow, name: str, text: DelimitedText) -> None:
-    if head.problem is not None:
-        raise text.file.error(
-            f"the first row names the columns, but it has a problem: {head.problem}", head.line
+def _moses_rows(file: DataFile) -> Iterator[tuple[int, dict[str, str]]]:
+    for line in file.full_lines():
+        yield from file.usable(
+            partial(_moses_row, line, file), "line that is no hypothesis", line.number
         )
-    missing = [column for column in ("id", name) if column not in head.cells]
-    if missing:
-        found = listed([cell[:60] for cell in head.cells])
-        raise text.file.error(
-            f"the first row must name the columns, divided by {text.delimiter!r}, with 'id' and {name!r}"
-            f" among them, but lacks {listed(missing)} (found: {found})",
-            head.line,
+
+
+def _moses_row(line: Line, file: DataFile) -> tuple[int, dict[str, str]]:
+    cells = [cell.strip(" ") for cell in line.text.split(BAR)]
+    if not 2 <= len(cells) <= 2 + len(MOSES_FIELDS):
+        raise file.error(
+            f"a hypothesis must be id {BAR} text {BAR} features {BAR} score, but there are {len(cells)}"
+            f" fields (the line: {printable(line.text[:80])})",
+            line.number,
         )
-    refuse_repeated_names(head, text.file)
+    name = file.options.text or "text"
+    return line.number, dict(zip(("id", name, *MOSES_FIELDS), cells, strict=False))
 
 
-def _list_of_rows(
-    rows: Sequence[tuple[int, dict[str, str]]], name: str, file: DataFile
-) -> ListAndLines:
+def _of_neighbours(rows: Sequence[tuple[int, dict[str, str]]], began: int, file: DataFile) -> NBest:
+    name = file.options.text or "text"
     first_line, first = rows[0]
+    if began != first_line:
+        raise file.error(
+            f"the rows of a list must stand together, but {printable(first['id'])!r} began in line {began}"
+            " already; sort the rows by id",
+            first_line,
+        )
     column = next((key for key in REFERENCES if key in first), None)
-    reference = None if column is None else first[column]  # an empty cell: there is none
+    # An empty cell: there is none.
+    reference = None if column is None else first[column]
+    fields: list[JsonObject] = []
     for line, cells in rows:
         if column is not None and cells[column] != reference:
             raise file.error(
@@ -283,11 +318,9 @@ def _list_of_rows(
                 f" {first_line}",
                 line,
             )
-    fields: list[JsonObject] = []
-    for _, cells in rows:
         others = _without(cells, ("id", name, column))
         fields.append({key: number_in(cell) for key, cell in others.items()})
-    one = NBest(
+    return NBest(
         id=first["id"],
         texts=tuple(cells[name] for _, cells in rows),
         fields=tuple(fields),
@@ -295,10 +328,9 @@ def _list_of_rows(
         reference=reference or None,
         others={},
         path=file.path,
-        line=first_line,
+        lines=tuple(line for line, _ in rows),
         text_field=name,
     )
-    return one, [line for line, _ in rows]
 
 
 def number_in(cell: str) -> int | float | str:
@@ -378,10 +410,45 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
             yield "\t".join(cells)
 
 
-Form = Literal["jsonl", "tsv"]
+def moses_lines(lists: Sequence[NBest]) -> Iterator[str]:
+    """The lines of a file in Moses' form. The last field is the total, else the score; other numbers become
+    features.
+
+    Raises DataError for what has no place in it: a reference, a field that is no number, a text with a bar or
+    a line break.
+    """
+    for one in lists:
+        for text, own in zip(one.texts, one.fields, strict=True):
+            fields = {**one.others, **own}
+            features = [str(fields.pop("features", ""))]
+            after = [str(fields.pop(name)) for name in MOSES_FIELDS[2:] if name in fields]
+            total = fields.pop("total", fields.pop("score", ""))
+            features += [f"{name}= {value}" for name, value in fields.items()]
+            shown = " ".join(filter(None, features))
+            cells = [str(one.id), text, shown, str(total), *after]
+            is_plain = not any(mark in cell for cell in cells for mark in (BAR, "\r", "\n"))
+            if (
+                one.reference is not None
+                or not all(map(is_number, fields.values()))
+                or not is_plain
+            ):
+                raise DataError(
+                    f"a reference, a field that is no number, a {BAR} or a line break stands in this list,"
+                    " which a .nbest cannot hold; name an --output .jsonl",
+                    one.path,
+                    one.line,
+                )
+            yield f" {BAR} ".join(cells)
 
 
-def written(lists: Sequence[NBest], form: Form) -> str:
-    """The lists as the content of a file."""
-    lines = table(lists) if form == "tsv" else map(json_list, lists)
-    return "".join(f"{line}\n" for line in lines)
+WRITERS: dict[str, Callable[[Sequence[NBest]], Iterable[str]]] = {
+    ".jsonl": lambda lists: map(json_list, lists),
+    ".tsv": table,
+    MOSES_ENDING: moses_lines,
+}
+"""How the name of a file ends -> what writes its lines."""
+
+
+def written(lists: Sequence[NBest], suffix: str) -> str:
+    """The lists as the content of a file whose name ends so."""
+    return "".join(f"{line}\n" for line in WRITERS[suffix](lists))

@@ -24,7 +24,7 @@ from seqloom.data.formats.columns import (
     source_and_target,
 )
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending, read_rows
+from seqloom.data.formats.forms import FORMS, ending, read_records
 from seqloom.data.formats.lines import Line, read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, place, printable
@@ -54,9 +54,9 @@ def read_pairs(paths: Sequence[str], options: DataConfig, report: ReadReport) ->
     """One record `{"source", "target"}` for each pair; a generator that holds one row at a time.
 
     `paths` is two files of parallel text; a prefix such as `data/train` beside which `data/train.en` and
-    `data/train.de` lie (`.gz` or not); or one table: `.tsv`, `.csv`, `.jsonl`, or any name (`-` too) with
-    `options.format`. Pairs with a blank side are skipped, both sides together. Texts are kept as they are,
-    white space included.
+    `data/train.de` lie (`.gz` or not); or one table: `.tsv`, `.csv`, `.jsonl`, `.json`, or any name (`-`
+    too) with `options.format`. Pairs with a blank side are skipped, both sides together. Texts are kept as
+    they are, white space included.
 
     Raises DataError for data that is wrong, also when that shows only at the end (sides of unequal length, no
     usable pair), and UsageError for paths or options that do not go together; both when the first record is
@@ -81,10 +81,10 @@ def _pairs(paths: list[str], options: DataConfig, report: ReadReport) -> Iterato
         )
     if form == "text":
         raise UsageError(
-            "pairs must be parallel, tsv, csv, jsonl or parquet, but data.format is text; two files of lines"
-            " are parallel"
+            "pairs must be parallel, tsv, csv, jsonl, json or parquet, but data.format is text; two files of"
+            " lines are parallel"
         )
-    return read_rows(DataFile(paths[0], options, report), form, PAIR)
+    return read_records(DataFile(paths[0], options, report), form, PAIR)
 
 
 def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:

@@ -12,16 +12,16 @@ Offsets count code points from 0. An answer must be at its offset.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, TableSchema, folded, full_record, listed
+from seqloom.data.formats.columns import Header, Row, TableSchema, folded, full_record
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import form_or
-from seqloom.data.formats.json_documents import read_document
+from seqloom.data.formats.forms import TABLES, form_or, read_rows
+from seqloom.data.formats.json_documents import read_document, rows_of_document
 from seqloom.data.formats.json_values import (
     as_list,
     as_object,
@@ -30,9 +30,8 @@ from seqloom.data.formats.json_values import (
     full_text,
     kind_of,
 )
-from seqloom.data.formats.jsonl import json_object, json_objects
+from seqloom.data.formats.jsonl import json_object
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.errors import DataError, UsageError, place, printable
 
@@ -64,9 +63,9 @@ def read_questions(
     """
     for path in paths:
         form = form_or("json", path, options)
-        if form not in ("json", "jsonl", "csv", "tsv"):
+        if form not in TABLES:
             raise UsageError(
-                f"{place(path)}: questions must be in one of the forms json, jsonl, csv, tsv, but the form is"
+                f"{place(path)}: questions must be in one of the forms {', '.join(TABLES)}, but the form is"
                 f" {form}"
             )
         file = DataFile(path, options, report)
@@ -76,14 +75,31 @@ def read_questions(
 
 def _checked_questions(file: DataFile, form: str, answers: bool) -> Iterator[Question | None]:
     reason = "question or answer that is not as it must be"
-    for raw in _raw_questions(file, form, answers):
-        yield from file.usable(partial(raw.checked, answers), reason, raw.number)
+    for number, read in _raw_questions(file, form, answers):
+        yield from file.usable(partial(_checked, read, answers), reason, number)
 
 
-def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion]:
+Read = Callable[[], "_RawQuestion"]
+
+
+def _checked(read: Read, answers: bool) -> Question | None:
+    return read().checked(answers)
+
+
+def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[tuple[int, Read]]:
+    """The number of each question, and what makes it."""
     if form == "json":
-        return _of_document(file)
-    return _of_json_lines(file, answers) if form == "jsonl" else _of_table(file, form, answers)
+        content = read_document(file)
+        articles = as_list(field_of(content, "data"))
+        if articles is not None and any(as_list(field_of(one, "paragraphs")) for one in articles):
+            yield from _of_articles(articles, file)
+            return
+        rows = rows_of_document(content, file, _schema(answers))
+    else:
+        with_header = replace(file, options=_with_header(file, form, answers))
+        rows = read_rows(with_header, form, _schema(answers))
+    for row in rows:
+        yield row.line, partial(_of_row, row)
 
 
 @final
@@ -148,86 +164,65 @@ class _RawQuestion:
         return answers
 
 
-def _of_document(file: DataFile) -> Iterator[_RawQuestion]:
-    options = file.options
-    if options.on_bad_line == "skip":  # no line of a file that is one value can be left out
-        options = replace(options, on_bad_line="error")
-    content = read_document(DataFile(file.path, options, file.report))
+def _of_articles(articles: list[object], file: DataFile) -> Iterator[tuple[int, Read]]:
     number = 0
-    for nth, article in enumerate(_list(content, "data", "the file", file), 1):
+    for nth, article in enumerate(articles, 1):
         group = full_text(field_of(article, "title")) or f"{file.path}#{nth}"
         for at, paragraph in enumerate(_list(article, "paragraphs", f"article {nth}", file), 1):
             for one in _list(paragraph, "qas", f"article {nth}, paragraph {at}", file):
                 number += 1
-                fields = as_object(one)
-                if fields is None:
-                    raise file.error(f"question {number} must be an object, but is {kind_of(one)}")
-                yield _RawQuestion(
-                    file=file,
-                    line=None,
-                    number=number,
-                    name=str(fields.get("id", number)),
-                    group=group,
-                    question=fields.get("question"),
-                    context=field_of(paragraph, "context"),
-                    answers=fields.get("answers"),
-                    impossible=fields.get("is_impossible"),
-                )
+                context = field_of(paragraph, "context")
+                yield number, partial(_of_paragraph, one, context, group, number, file)
+
+
+def _of_paragraph(
+    one: object, context: object, group: str, number: int, file: DataFile
+) -> _RawQuestion:
+    fields = as_object(one)
+    if fields is None:
+        raise file.error(f"question {number} must be an object, but is {kind_of(one)}")
+    return _RawQuestion(
+        file=file,
+        line=None,
+        number=number,
+        name=str(fields.get("id", number)),
+        group=group,
+        question=fields.get("question"),
+        context=context,
+        answers=fields.get("answers"),
+        impossible=fields.get("is_impossible"),
+    )
 
 
 def _list(content: object, key: str, where: str, file: DataFile) -> list[object]:
     found = as_list(field_of(content, key))
     if found is None:
-        raise file.error(
-            f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it; a question a line is"
-            " named .jsonl"
-        )
+        raise file.error(f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it")
     return found
 
 
-def _of_json_lines(file: DataFile, answers: bool) -> Iterator[_RawQuestion]:
-    columns: dict[str, str] | None = None
-    for line, content in json_objects(file):
-        header = Header(list(content), file, line)
-        if columns is None:
-            columns = _question_and_context(header)
-        for name in columns.values():
-            if name not in content:
-                raise header.error(
-                    f"there is no {name!r} in this object (found: {listed(header.names)})"
-                )
-        chosen = {**_by_name(header, answers), **columns}
-        yield _of_row({role: content[name] for role, name in chosen.items()}, file, line)
-
-
-def _of_table(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion]:
+def _schema(answers: bool) -> TableSchema:
     def choose(header: Header) -> dict[str, str]:
         if answers and header.names == [str(number + 1) for number in range(len(header.names))]:
             raise header.error(_NO_HEADER)
-        return {**_by_name(header, answers), **_question_and_context(header)}
+        return _question_and_context(header)
 
-    schema = TableSchema(
+    return TableSchema(
         choose=choose,
         record=full_record,
         settings=tuple(_SETTINGS),
         known=frozenset((*_QUESTIONS, *_CONTEXTS, *_ABOUT, *_ANSWERS)),
         headerless=(),
+        optional=_ABOUT + (_ANSWERS if answers else ()),
     )
-    with_header = DataFile(file.path, _with_header(file, answers), file.report)
-    for record in read_table(with_header, form, schema):
-        content: dict[str, object] = dict(record.fields)
-        written = record.fields.get("answers", "").strip()
-        if "answers" in content:
-            content["answers"] = (
-                json_object(record.fields["answers"], file, record.line) if written else None
-            )
-        yield _of_row(content, file, record.line)
 
 
-def _with_header(file: DataFile, answers: bool) -> DataConfig:
+def _with_header(file: DataFile, form: str, answers: bool) -> DataConfig:
     """The settings of a table: its first row is the header unless settings deny that, or name the columns by
     number."""
     options = file.options
+    if form not in ("csv", "tsv"):
+        return options
     named = options.text, options.second
     if options.header is False and answers:
         raise file.error(_NO_HEADER, 1)
@@ -251,7 +246,7 @@ def _question_and_context(header: Header) -> dict[str, str]:
         if setting in chosen:
             continue
         free = header.without(chosen.values())
-        guess = next(filter(None, (_column(name, free) for name in known)), None)
+        guess = next(filter(None, map(free.column, known)), None)
         if guess is not None:
             chosen[setting] = guess
             guesses[setting] = (guess, _SETTINGS[setting])
@@ -265,29 +260,13 @@ def _question_and_context(header: Header) -> dict[str, str]:
     return chosen
 
 
-def _by_name(header: Header, answers: bool) -> dict[str, str]:
-    """The columns that only their names tell, if they exist."""
-    columns = {name: _column(name, header) for name in _ABOUT + (_ANSWERS if answers else ())}
-    return {name: column for name, column in columns.items() if column is not None}
-
-
-def _column(known: str, header: Header) -> str | None:
-    """The column of just this name, else the one of this name in other case. Raises DataError where there are
-    two of those."""
-    if known in header.names:
-        return known
-    same = [name for name in header.names if folded(name) == known]
-    if len(same) > 1:
-        raise header.error(
-            f"each column must have a name of its own, but {same[0]!r} and {same[1]!r} are one where case is"
-            " ignored; rename one"
-        )
-    return same[0] if same else None
-
-
-def _of_row(content: Mapping[str, object], file: DataFile, line: int) -> _RawQuestion:
-    """The question of the columns of a row, by their roles."""
+def _of_row(row: Row) -> _RawQuestion:
+    """The question of a row. In a cell of a table the answers are an object in JSON."""
+    content, file, line = row.values, row.file, row.line
     answers = content.get("answers")
+    written = as_text(answers)
+    if written is not None:
+        answers = json_object(written, file, line) if written.strip() else None
     lists = as_object(answers)
     if lists is not None:
         texts, starts = as_list(lists.get("text")), as_list(lists.get("answer_start"))
@@ -298,20 +277,21 @@ def _of_row(content: Mapping[str, object], file: DataFile, line: int) -> _RawQue
         answers = [
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
         ]
-    elif answers in (None, "") and content.get("answer") not in (None, ""):
+    elif answers is None and content.get("answer") not in (None, ""):
         start = content.get("answer_start")
         digits = as_text(start)
         if digits is not None and digits.isascii() and digits.strip().isdigit():
             start = int(digits)
         answers = [{"text": content["answer"], "answer_start": start}]
+    context = row.text("second")
     return _RawQuestion(
         file=file,
         line=line,
         number=line,
         name=str(content.get("id", line)),
-        group=full_text(content.get("title")) or str(content["second"]),
-        question=content["text"],
-        context=content["second"],
+        group=full_text(content.get("title")) or context,
+        question=row.text("text"),
+        context=context,
         answers=answers or None,
         impossible=content.get("is_impossible"),
     )

@@ -100,17 +100,19 @@ class TagCheck:
         span = span_tag(tag)
         if span is not None and not span.kind:
             return None  # B alone may be any tag
+        spans, others = self._span, self._other
         if span is None:
-            self._other = self._other or (tag, line)
+            others = others or (tag, line)
         elif span.prefix in "BI":
-            self._span = self._span or (tag, line)
-        if self._span is not None and self._other is not None:
-            (first, first_line), (other, other_line) = self._span, self._other
+            spans = spans or (tag, line)
+        if spans is not None and others is not None:
+            (first, first_line), (other, other_line) = spans, others
             raise self._file.error(
                 f"the tag {printable(other)!r} (line {other_line}) must be O or begin with B- or I-, as"
                 f" {printable(first)!r} (line {first_line}) does; mend the one that is wrong",
                 line,
             )
+        self._span, self._other = spans, others
         return span
 
     def _repaired(self, span: SpanTag, tag: str, line: int) -> SpanTag:

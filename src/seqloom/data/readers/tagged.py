@@ -4,12 +4,14 @@ JSONL; or plain words without tags."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from seqloom.config import DataConfig
+from seqloom.data.formats.columns import Header, Row, TableSchema, full_record
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import ending
-from seqloom.data.formats.json_values import as_list, as_text
-from seqloom.data.formats.jsonl import json_objects
+from seqloom.data.formats.forms import ending, form_or, read_rows
+from seqloom.data.formats.json_documents import read_document, rows_of_document
+from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
 from seqloom.data.readers.conllu import read_conllu
@@ -19,13 +21,13 @@ from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
 from seqloom.data.readers.word_tags import read_word_tags
 from seqloom.errors import UsageError, printable
-from seqloom.files import JsonObject
 
 FORMS = {
     ".conllu": "conllu",
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".parquet": "parquet",
     ".zip": "tagged",
     ".pos": "tagged",
 }
@@ -53,7 +55,6 @@ def read_tagged(
             for sentence in read(file, answers):
                 report.used += 1
                 yield sentence
-            file.note_findings()
 
 
 def _form(file: DataFile, answers: bool) -> str:
@@ -89,42 +90,79 @@ def read_words(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
 
 
 def read_tag_lists(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
-    """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names
-    `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
+    """A sentence a row of JSONL, JSON or Parquet, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under
+    the names `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
 
     Raises DataError, with the line, where they are no lists of texts or not of one length.
     """
-    check = TagCheck(file)
-    for line, content in json_objects(file):
-        words = file.clean(_texts(content, "words", file, line), line)
-        if words is None:
-            continue
-        tags = _texts(content, "tags", file, line) if answers else []
-        if answers and len(tags) != len(words):
-            raise file.error(
-                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}",
-                line,
-            )
-        yield TaggedWords(tuple(words), check.checked(tags, [line] * len(tags)), file.path, line)
+    form = form_or("jsonl", file.path, file.options)
+    return _of_rows(read_rows(file, form, _lists(answers)), file, answers)
 
 
-def _texts(content: JsonObject, what: str, file: DataFile, line: int) -> list[str]:
-    """The list of words, or of tags."""
-    setting, known = ("label", TAGS) if what == "tags" else ("text", WORDS)
-    named = file.options.label if what == "tags" else file.options.text
-    names = [name for name in known if name in content] if named is None else [named]
+def read_json(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    """Rows of lists, or texts in parts (`tagged_spans.py`)."""
+    content = read_document(file)
+    whole = as_object(content)
+    parts = [content] if whole is None else list(whole.values())
+    items = [item for part in parts for item in as_list(part) or ()]
+    if items and not any(as_list(field_of(item, "data")) for item in items):
+        return _of_rows(rows_of_document(content, file, _lists(answers)), file, answers)
+    return read_tagged_spans(content, file, answers)
+
+
+def _lists(answers: bool) -> TableSchema:
+    def choose(header: Header) -> dict[str, str]:
+        chosen = {"words": _column(header, "text", WORDS, "words")}
+        return {**chosen, "tags": _column(header, "label", TAGS, "tags")} if answers else chosen
+
+    return TableSchema(
+        choose=choose, record=full_record, settings=(), known=frozenset(), headerless=()
+    )
+
+
+def _column(header: Header, setting: str, known: Sequence[str], what: str) -> str:
+    named = header.named(setting)
+    names = [name for name in known if name in header.names] if named is None else [named]
+    if not names:
+        raise header.unknown(f"the {what}", [setting])
     if len(names) > 1:
-        file.note(
+        header.file.note(
             f"{names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{setting}=NAME"
         )
-    found = as_list(content.get(names[0])) if names else None
+    return names[0]
+
+
+def _of_rows(rows: Iterator[Row], file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    check = TagCheck(file) if answers else None
+    reason = "sentence whose words or tags are wrong"
+    for row in rows:
+        yield from filter(None, file.usable(partial(_of_lists, row, check), reason, row.line))
+
+
+def _of_lists(row: Row, check: TagCheck | None) -> TaggedWords | None:
+    file, line = row.file, row.line
+    words = file.clean(_texts(row, "words"), line)
+    if words is None:
+        return None
+    if check is None:
+        return TaggedWords(tuple(words), (), file.path, line)
+    tags = _texts(row, "tags")
+    if len(tags) != len(words):
+        raise file.error(
+            f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", line
+        )
+    return TaggedWords(tuple(words), check.checked(tags, [line] * len(tags)), file.path, line)
+
+
+def _texts(row: Row, role: str) -> list[str]:
+    """The list of words, or of tags."""
+    found = as_list(row.values[role])
     texts = [text for text in map(as_text, found or ()) if text is not None and text.strip(" ")]
     if not found or len(texts) < len(found):
-        expected = " or ".join(known) if named is None else printable(named)
-        raise file.error(
-            f"there must be a list of texts, none of them blank, under {expected}; tags by name, not by"
-            " number",
-            line,
+        raise row.file.error(
+            f"there must be a list of texts, none of them blank, under {printable(row.columns[role])}; tags"
+            " by name, not by number",
+            row.line,
         )
     return texts
 
@@ -133,7 +171,8 @@ _READERS: dict[str, Callable[[DataFile, bool], Iterator[TaggedWords]]] = {
     "conll": read_conll,
     "conllu": read_conllu,
     "tagged": read_word_tags,
-    "json": read_tagged_spans,
+    "json": read_json,
     "jsonl": read_tag_lists,
+    "parquet": read_tag_lists,
     "text": read_words,
 }

@@ -7,9 +7,9 @@ Snips data):
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.json_values import (
     as_list,
     as_object,
@@ -22,35 +22,46 @@ from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
 
 
-def read_tagged_spans(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
-    """The sentences of a file; the line of each is its number in the file, from 1. Words are divided at white
-    space, and where a span begins or ends inside of one.
+def read_tagged_spans(content: object, file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    """The sentences of the content of a file; the line of each is its number in the file, from 1. Words are
+    divided at white space, and where a span begins or ends inside of one.
 
     Raises DataError, with that number, where the content is of another form.
     """
-    for number, item in enumerate(_items(read_document(file), file), 1):
-        parts = _parts(item, file, number)
-        texts = file.clean([text for text, _ in parts], number)
-        if texts is None:
-            continue
-        words: list[str] = []
-        tags: list[str] = []
-        in_word = False
-        for text, (_, entity) in zip(texts, parts, strict=True):
-            found = text.split()
-            if found and in_word and not text[0].isspace():
-                file.find("a span that begins or ends inside a word, which is cut there", number)
-            in_word = bool(text) and not text[-1].isspace()
-            words += found
-            if entity is None:
-                tags += [OUTSIDE] * len(found)
-            elif found:
-                tags += [f"B-{entity}", *[f"I-{entity}"] * (len(found) - 1)]
-        if words:
-            known = tags if answers else ()
-            yield TaggedWords(tuple(words), tuple(known), file.path, number)
-        else:
-            file.skip("blank", number)
+    reason = "sentence that is not as it must be"
+    for number, item in enumerate(_items(content, file), 1):
+        for sentence in file.usable(partial(_sentence, item, file, number), reason, number):
+            if sentence is None:
+                continue
+            words, tags = sentence
+            if words:
+                yield TaggedWords(words, tags if answers else (), file.path, number)
+            else:
+                file.skip("blank", number)
+
+
+def _sentence(
+    item: object, file: DataFile, number: int
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Words and tags; None where the sentence is left out."""
+    parts = _parts(item, file, number)
+    texts = file.clean([text for text, _ in parts], number)
+    if texts is None:
+        return None
+    words: list[str] = []
+    tags: list[str] = []
+    in_word = False
+    for text, (_, entity) in zip(texts, parts, strict=True):
+        found = text.split()
+        if found and in_word and not text[0].isspace():
+            file.find("a span that begins or ends inside a word, which is cut there", number)
+        in_word = bool(text) and not text[-1].isspace()
+        words += found
+        if entity is None:
+            tags += [OUTSIDE] * len(found)
+        elif found:
+            tags += [f"B-{entity}", *[f"I-{entity}"] * (len(found) - 1)]
+    return tuple(words), tuple(tags)
 
 
 def _items(content: object, file: DataFile) -> Iterator[object]:
@@ -68,16 +79,14 @@ def _parts(item: object, file: DataFile, number: int) -> list[tuple[str, str | N
     """The text of each part of a sentence, and the name of its span."""
     parts = as_list(field_of(item, "data"))
     if not parts:
-        raise file.error(
-            f"sentence {number} must be an object with a list `data` of parts, but is not"
-        )
+        raise file.error("a sentence must be an object with a list `data` of parts", number)
     found = []
     for part in parts:
         text, entity = as_text(field_of(part, "text")), full_text(field_of(part, "entity"))
         if text is None or entity != field_of(part, "entity"):
             raise file.error(
-                f"sentence {number}: each part must have a `text`, and an `entity` that is a name where it"
-                " has one"
+                "each part must have a `text`, and an `entity` that is a name where it has one",
+                number,
             )
         found.append((text, entity))
     return found

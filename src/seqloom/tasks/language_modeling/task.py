@@ -12,6 +12,7 @@ from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     DECODE,
     FILES,
+    TABLE,
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
@@ -19,7 +20,7 @@ from seqloom.tasks.setting_names import (
     fine_tuning_defaults,
 )
 
-READING = FILES | data("text", "document", "delimiter", "header", "quoting")
+READING = FILES | TABLE | data("text", "document")
 
 TEXT_GENERATION = Task(
     name="text-generation",

@@ -120,7 +120,7 @@ def text_task(
 TEXT_CLASSIFICATION = text_task(
     text_tasks.TEXT_CLASSIFICATION,
     "a text, or two, in; a label out, or several",
-    TEXT_TABLE | LABELS | data("label_separator", "label_until"),
+    TEXT_TABLE | LABELS | data("label_separator", "label_until", "no_label"),
     ("accuracy", "loss", "macro_f1", "matthews"),
     "accuracy",
     splitting=data("group"),
@@ -128,7 +128,7 @@ TEXT_CLASSIFICATION = text_task(
 SENTENCE_SIMILARITY = text_task(
     text_tasks.SENTENCE_SIMILARITY,
     "two texts in; how similar they are out",
-    TEXT_TABLE | data("score"),
+    TEXT_TABLE | data("score", "no_label"),
     ("spearman", "pearson", "loss"),
     "spearman",
     splitting=data("group"),
@@ -149,7 +149,7 @@ QUESTION_ANSWERING = replace(
     text_task(
         text_tasks.QUESTION_ANSWERING,
         "a question and a context in; the part of the context that answers it out",
-        data("text", "second", "delimiter", "header", "quoting", "stride"),
+        TABLE | data("text", "second", "stride"),
         ("f1", "loss", "exact_match"),
         "f1",
     ),
@@ -159,7 +159,7 @@ QUESTION_ANSWERING = replace(
 MULTIPLE_CHOICE = text_task(
     text_tasks.MULTIPLE_CHOICE,
     "a text and what may follow it in; which of them out",
-    TEXT_TABLE | data("options", "answers_from"),
+    TEXT_TABLE | data("options", "answers_from", "no_label"),
     ("accuracy", "loss"),
     "accuracy",
 )

@@ -45,9 +45,7 @@ class TextTaskSpec(Generic[E]):
     """The task of a trained model."""
     split: Callable[[Sequence[E], int], NDArray[np.int64]]
     """(examples, seed) -> the indices of those that are held out."""
-    endings: Mapping[str, str] = field(
-        default_factory=lambda: {**FORMS, ".json": "json", ".zip": "folder"}
-    )
+    endings: Mapping[str, str] = field(default_factory=lambda: {**FORMS, ".zip": "folder"})
     """Ending of a file's name -> its form."""
     table_form: str | None = None
     """The form of any table, where it is one of its own."""
@@ -57,7 +55,7 @@ class TextTaskSpec(Generic[E]):
     @property
     def structured(self) -> frozenset[str]:
         """Forms that are not plain text."""
-        return TABLES | {"json", *TAGGED_ENDINGS.values()}
+        return TABLES | {*TAGGED_ENDINGS.values()}
 
     def form(self, setting: str, paths: Sequence[str]) -> str | None:
         """The form that a setting names, or the name of the first file shows; None where neither does."""

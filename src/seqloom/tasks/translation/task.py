@@ -10,6 +10,7 @@ from seqloom.tasks.setting_names import (
     DECODE,
     EVALUATE,
     FILES,
+    TABLE,
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
@@ -20,7 +21,7 @@ from seqloom.tasks.translation.check_pairs import check_pairs
 from seqloom.tasks.translation.training_data import prepare_pairs
 from seqloom.tasks.translation.translator import Translator
 
-READING = FILES | data("source", "target", "delimiter", "header", "quoting", "text")
+READING = FILES | TABLE | data("source", "target", "text")
 
 TRANSLATION = Task(
     name="translation",

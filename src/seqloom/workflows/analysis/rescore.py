@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig
-from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbest, written
+from seqloom.data.readers.nbest import LARGEST, WRITERS, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import NBestLists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, CorpusMetric, bleu_metric, difference_interval
@@ -131,7 +131,7 @@ def rescore(config: RescoreConfig) -> Rescored:
     """Rescores the lists, writes them where `output` is named, and measures where there are references.
     Raises UsageError, DataError and FolderError."""
     _check_options(config)
-    output = None if config.output is None else new_file(config.output, (".jsonl", ".tsv"))
+    output = None if config.output is None else new_file(config.output, tuple(WRITERS))
     models = model_names(config.folders)
     if config.data.text in ("total", *(f"log_probability_{name}" for name in models)):
         raise UsageError(
@@ -177,8 +177,7 @@ def rescore(config: RescoreConfig) -> Rescored:
     results = {part: measure(*pair, metric, features, weights) for part, pair in measured.items()}
     ordered = _best_first(scored["test"], weights, features, models)
     if output is not None:
-        form: Form = "tsv" if output.suffix.lower() == ".tsv" else "jsonl"
-        files.write_atomic(output, written(ordered, form))
+        files.write_atomic(output, written(ordered, output.suffix.lower()))
     named = dict(zip(features, map(float, weights), strict=True))
     return Rescored(
         metric=config.metric,
