@@ -65,6 +65,11 @@ def printable(text: str) -> str:
     )
 
 
+def counted(number: int, one: str, more: str) -> str:
+    """A number with what is counted, in the singular or the plural: 1 document, 2 documents."""
+    return f"{number:,} {one if number == 1 else more}"
+
+
 def shown(value: object, longest: int = 50) -> str:
     """A wrong value for a message, in at most `longest` characters."""
     return printable(str(value))[:longest]

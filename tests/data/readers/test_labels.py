@@ -108,7 +108,7 @@ def test_labels_that_differ_only_in_how_they_are_written(
 
 
 def test_labels_that_only_look_alike_are_good() -> None:
-    assert check_labels(some(*["1", "-1", "1.5", "a b", "ab", "nan", "non"] * 2)) == []
+    assert check_labels(some(*["1", "-1", "1.5", "a b", "ab", "nun", "non"] * 2)) == []
 
 
 def test_very_unequal_labels_are_said() -> None:  # row 56
@@ -177,3 +177,26 @@ def test_examples_of_the_training_among_others_are_counted() -> None:  # row 56
         )
     ]
     assert check_leak(training, test[1:2]) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "others", "noted"),
+    [
+        ("-", ["yes", "no"], True),
+        ("N/A", ["yes", "no"], True),
+        ("none", ["1", "2"], True),
+        ("-1", ["0", "1", "2"], True),
+        ("-1", ["0", "1"], False),
+        ("no", ["yes", "perhaps"], False),
+    ],
+)
+def test_a_label_that_looks_like_none_is_named(label: str, others: list[str], noted: bool) -> None:
+    examples = [
+        LabelledText(f"{text} {at}", None, (text,), None, "a.csv", at)
+        for at in (1, 2)
+        for text in (label, *others)
+    ]
+    notices = [one for one in check_labels(examples) if "looks like no label" in one]
+    assert bool(notices) == noted
+    assert all(f"the label {label!r} (2 examples, first: a.csv:1)" in one for one in notices)
+    assert all(f"data.no_label={label}" in one for one in notices)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 from seqloom.data.formats.columns import first_few
 from seqloom.data.readers.examples import Example, LabelledExample, LabelledText
-from seqloom.errors import DataError, place
+from seqloom.errors import DataError, counted, place
 
 MOST_UNEQUAL = 100
 """A label with so many times more examples than another is noted."""
+NO_LABEL = {
+    *("-", "--", "_", "?", "n/a", "na", "nan", "#n/a", "null", "none", "undefined"),
+    *("no label", "no_label", "unlabeled", "unlabelled"),
+}
+"""Labels that often mean that there is none."""
 SHOWN = 5
 """Labels that a message lists."""
 
@@ -49,7 +55,13 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
         raise _all_alike(
             "at least two different labels", [repr(label) for label in counts], examples
         )
-    notices = []
+    notices = [
+        f"the label {label!r} ({counted(counts[label], 'example', 'examples')}, first:"
+        f" {_place(first[label])}) looks like no label; to leave its rows out: --set"
+        f" {shlex.quote(f'data.no_label={label}')}"
+        for label in counts
+        if _means_none(label, counts)
+    ]
     single = [label for label, number in counts.items() if number == 1]
     if single:
         shown = first_few([f"{label!r} ({_place(first[label])})" for label in single], SHOWN)
@@ -106,6 +118,13 @@ def _folded(label: str) -> str:
     if re.fullmatch(r"\s*[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\s*", label):
         return repr(float(label))
     return " ".join(label.split()).casefold()
+
+
+def _means_none(label: str, labels: Collection[str]) -> bool:
+    """Whether a label looks like none: by its name, or -1 beside numbers that count from 0 to 2 or more."""
+    if label == "-1":
+        return {"0", "1", "2"} <= set(labels)
+    return label.strip().casefold() in NO_LABEL
 
 
 def _repeated(examples: Sequence[LabelledText]) -> list[str]:
