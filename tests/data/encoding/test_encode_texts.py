@@ -119,7 +119,7 @@ def test_the_longer_of_two_texts_gives_way_where_texts_may_be_cut(tokenizer: Tex
         "<s> a b c <delim> g h </s>"
     ]
     assert options.truncation.notices() == [
-        "1 texts are cut to what is read at most (the longest has 8 tokens)"
+        "1 text is cut to what is read at most (the longest has 8 tokens)"
     ]
     turned = EncodingOptions(
         tokenizer=tokenizer, template=MARKED, model_max_length=8, max_length=100

@@ -341,7 +341,7 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: 
         model="bert:tiny",
         settings=[*FAST, "data.max_length=128"],
     )
-    assert any("1 texts are cut" in one for one in notices)
+    assert any("1 text is cut" in one for one in notices)
 
 
 # --- fine-tuning

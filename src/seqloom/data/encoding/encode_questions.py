@@ -14,7 +14,8 @@ import numpy as np
 from seqloom.data.batching.token_store import chunked
 from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions, truncated
 from seqloom.data.encoding.encoded_dataset import EncodedDataset, Origin, SequenceBuilder
-from seqloom.data.encoding.sliding_windows import Window, windows
+from seqloom.data.encoding.sliding_windows import Window
+from seqloom.data.encoding.sliding_windows import windows as sliding_windows
 from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
 from seqloom.protocols import StoredTokenizer
@@ -34,13 +35,20 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
     offsets: list[Offsets] = []
     tokens, places = SequenceBuilder(), SequenceBuilder()
     example_of, second_start, targets = [], [], []
+    left_out: set[int] = set()
+    number = 0
     for some in chunked(examples, CHUNK):
         questions = options.tokenizer.encode([one.question for one in some])
         contexts = encode_contexts(some, options.tokenizer)
         for one, encoded in zip(some, questions, strict=True):
             question = truncated(encoded, LONGEST_QUESTION, options)
             context, spans = contexts[one.context]
-            cuts.append(windows_of(len(context), len(question), one, options))
+            number += 1
+            windows = windows_of(len(context), len(question), one, options)
+            if windows is None:
+                left_out.add(number - 1)
+                continue
+            cuts.append(windows)
             origins.append((one.path, one.line))
             offsets.append(spans)
             answer = _answer_tokens(one, spans)
@@ -62,6 +70,7 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
         windows=cuts,
         offsets=offsets,
         origins=origins,
+        left_out=frozenset(left_out),
     )
 
 
@@ -89,12 +98,17 @@ def encode_contexts(
     return dict(zip(texts, encoded, strict=True))
 
 
-def windows_of(length: int, question: int, one: Question, options: EncodingOptions) -> list[Window]:
-    """Windows over the tokens of a context."""
+def windows_of(
+    length: int, question: int, one: Question, options: EncodingOptions
+) -> list[Window] | None:
+    """Windows over the tokens of a context; None where the question leaves no room for it and is skipped."""
     most = options.room(texts=2)
     if most is None:
         return [(0, length)]
     room = most - question
+    if room < 1 and options.skip_too_long:
+        options.truncation.too_long.append((question, (one.path, one.line)))
+        return None
     if room < 1:
         raise DataError(
             "a row must have room for the question and some of its context, but the question alone has"
@@ -102,4 +116,4 @@ def windows_of(length: int, question: int, one: Question, options: EncodingOptio
             one.path,
             one.line,
         )
-    return windows(length, room, options.stride_or(min(room // 4, 128)))
+    return sliding_windows(length, room, options.stride_or(min(room // 4, 128)))

@@ -19,7 +19,7 @@ from seqloom.data.encoding.encoded_dataset import (
     Targets,
 )
 from seqloom.data.readers.examples import ChoiceQuestion, Example, LabelledText
-from seqloom.errors import DataError
+from seqloom.errors import DataError, counted, place
 from seqloom.protocols import StoredTokenizer
 from seqloom.shapes import IGNORE
 
@@ -42,6 +42,8 @@ class EncodingOptions:
     """Tokens of a row, special ones included, that the model reads at most."""
     max_length: int | None = None
     """Tokens of a text that are kept (`data.max_length`)."""
+    skip_too_long: bool = False
+    """Whether an example that is longer than the model reads is left out, and counted."""
     stride: int | None = None
     """Tokens that two windows share."""
     alphabet: tuple[str, ...] = ()
@@ -63,22 +65,32 @@ class EncodingOptions:
 @final
 @dataclass
 class Truncation:
-    """The texts that were truncated."""
+    """The texts that were truncated, and those that were left out."""
 
     texts: int = 0
     longest: int = 0
-    """Tokens of the longest of them."""
+    """Tokens of the longest of the truncated ones."""
+    too_long: list[tuple[int, Origin]] = field(default_factory=list)
+    """Tokens of each text that the model cannot read, and where it is."""
 
     def count(self, length: int) -> None:
         self.texts += 1
         self.longest = max(self.longest, length)
 
     def notices(self) -> list[str]:
-        if not self.texts:
-            return []
-        return [
-            f"{self.texts:,} texts are cut to what is read at most (the longest has {self.longest:,} tokens)"
-        ]
+        notices = []
+        if self.texts:
+            notices.append(
+                f"{counted(self.texts, 'text is', 'texts are')} cut to what is read at most (the longest has"
+                f" {self.longest:,} tokens)"
+            )
+        if self.too_long:
+            longest, (path, line) = max(length for length, _ in self.too_long), self.too_long[0][1]
+            notices.append(
+                f"{counted(len(self.too_long), 'example is', 'examples are')} skipped: longer than the model"
+                f" reads (the longest has {longest:,} tokens; first: {place(path, line)})"
+            )
+        return notices
 
 
 def encode_labelled(
@@ -89,7 +101,8 @@ def encode_labelled(
     """Texts, or pairs of them, each with its label. `targets`: the examples -> what `EncodedBatch.targets`
     has.
 
-    Raises DataError where a text is longer than the model reads and `data.max_length` truncates nothing.
+    Raises DataError where a text is longer than the model reads, `data.max_length` truncates nothing and
+    such texts are not skipped.
     """
 
     def rows_of(some: Sequence[LabelledText]) -> Iterator[list[EncodedRow]]:
@@ -130,25 +143,28 @@ def _encode(
     tokens, origins = SequenceBuilder(), list[Origin]()
     row_offsets, second_start, targets = [0], [], []
     too_long: list[tuple[int, Origin]] = []
-    limit = options.model_max_length
+    left_out: set[int] = set()
+    number = 0
     for some in chunked(examples, CHUNK):
-        targets.append(targets_of(some))
+        kept = []
         for example, rows in zip(some, rows_of(some), strict=True):
-            origins.append((example.path, example.line))
-            row_offsets.append(row_offsets[-1] + len(rows))
-            for row in rows:
-                if limit is not None and len(row.tokens) > limit:
-                    too_long.append((len(row.tokens), origins[-1]))
-                second_start.append(row.second_start)
-                # A row must have a step.
-                tokens.add(row.tokens or [options.tokenizer.special_ids.unk or 0])
-    if too_long:
-        longest = max(length for length, _ in too_long)
-        raise DataError(
-            f"a text must have at most {limit} tokens to be read, marks included, but {len(too_long):,} have"
-            f" more (the longest {longest:,}); read the beginning of each: --set data.max_length={limit}",
-            *too_long[0][1],
-        )
+            longest = max((len(row.tokens) for row in rows), default=0)
+            if options.model_max_length is not None and longest > options.model_max_length:
+                too_long.append((longest, (example.path, example.line)))
+                left_out.add(number)
+            else:
+                kept.append(example)
+                origins.append((example.path, example.line))
+                row_offsets.append(row_offsets[-1] + len(rows))
+                for row in rows:
+                    second_start.append(row.second_start)
+                    # A row must have a step.
+                    tokens.add(row.tokens or [options.tokenizer.special_ids.unk or 0])
+            number += 1
+        targets.append(targets_of(kept))
+    options.truncation.too_long += too_long
+    if too_long and not options.skip_too_long:
+        raise _too_long(too_long, options)
     known = np.concatenate(targets) if targets else np.zeros(0, np.int64)
     return EncodedDataset(
         tokens=tokens.build(),
@@ -156,6 +172,17 @@ def _encode(
         row_offsets=np.array(row_offsets, np.int64),
         targets=known,
         origins=origins,
+        left_out=frozenset(left_out),
+    )
+
+
+def _too_long(found: Sequence[tuple[int, Origin]], options: EncodingOptions) -> DataError:
+    limit, longest = options.model_max_length, max(length for length, _ in found)
+    return DataError(
+        f"a text must have at most {limit} tokens to be read, marks included, but"
+        f" {counted(len(found), 'has', 'have')} more (the longest {longest:,}); leave such texts out: --set"
+        f" data.on_bad_line=skip, or read the beginning of each: --set data.max_length={limit}",
+        *found[0][1],
     )
 
 

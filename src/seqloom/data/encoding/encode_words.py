@@ -47,6 +47,9 @@ def encode_tagged(
         for example, ids in zip(some, ids_of_words(some, options.tokenizer), strict=True):
             windows.append(windows_of(ids, options))
             origins.append((example.path, example.line))
+            for one in ids:
+                if room is not None and len(one) > room:
+                    options.truncation.count(len(one))
             for begin, end in windows[-1]:
                 kept = [one[:room] for one in ids[begin:end]]
                 starts = _first_tokens(kept, len(options.template.prefix))

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
 """Special tokens that a causal encoder with pretrained tokens has beyond their vocabulary, in this order
 (Radford et al. 2018)."""
 
+T = TypeVar("T")
 Targets = NDArray[np.int64 | np.float32]
 """`(items, ...)`: ids, or numbers to predict."""
 Origin = tuple[str, int | None]
@@ -181,9 +182,17 @@ class EncodedDataset:
     """Of questions, by example: the code points of each token of the context."""
     origins: Sequence[Origin] = ()
     """Of each example."""
+    left_out: frozenset[int] = frozenset()
+    """The numbers of the examples that were too long and are not in it."""
 
     def __len__(self) -> int:
         return len(self.row_offsets) - 1
+
+    def kept(self, examples: Sequence[T]) -> Sequence[T]:
+        """The examples without those that were left out."""
+        if not self.left_out:
+            return examples
+        return [one for number, one in enumerate(examples) if number not in self.left_out]
 
     @cached_property
     def costs(self) -> NDArray[np.int64]:

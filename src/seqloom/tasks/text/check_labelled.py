@@ -64,7 +64,9 @@ def check_labelled(
         with logged_report() as report:
             examples["test"] = list(data.head_task.read(test, run.data, report))
         notices += data.head_task.check_labels(examples["test"], "ignore")
-        lengths["test"] = data.head_task.encode(examples["test"], data.options).tokens.lengths
+        tested = data.head_task.encode(examples["test"], data.options)
+        examples["test"] = tested.kept(examples["test"])
+        lengths["test"] = tested.tokens.lengths
     for name, some in examples.items():
         if name != "train" and some:
             notices += [

@@ -13,7 +13,7 @@ from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowTemplate, row_template
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question, TaggedWords
-from seqloom.errors import UsageError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
@@ -97,12 +97,20 @@ class HeadTask(ABC, Generic[E]):
 
     def encode_checked(
         self, examples: Sequence[E], options: EncodingOptions, data: DataConfig
-    ) -> EncodedDataset:
-        """The rows of examples. Labels that the model does not have are logged, or are errors
-        (`data.unseen_labels`)."""
+    ) -> tuple[Sequence[E], EncodedDataset]:
+        """The examples that can be read, and their rows. Labels that the model does not have are logged, or
+        are errors (`data.unseen_labels`). Raises DataError where all examples are too long."""
         for note in self.check_labels(examples, data.unseen_labels):
             logger.info(note)
-        return self.encode(examples, options)
+        dataset = self.encode(examples, options)
+        if examples and not len(dataset):
+            raise DataError(
+                f"an example must be short enough to be read, but all {len(examples):,} are longer than the"
+                f" {options.model_max_length} tokens that the model reads; read the beginning of each: --set"
+                f" data.max_length={options.model_max_length}",
+                examples[0].path,
+            )
+        return dataset.kept(examples), dataset
 
 
 def two_strings(plain: object, what: str) -> tuple[str, str]:
@@ -137,6 +145,7 @@ def encoding_options(
         pair="joined" if pair == "auto" else pair,
         model_max_length=encoder.get("context"),
         max_length=data.max_length,
+        skip_too_long=data.on_bad_line == "skip",
         stride=data.stride,
         alphabet=tuple(encoder.get("alphabet") or ()),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, final
 
 from seqloom.config import DataConfig
+from seqloom.data.encoding.encode_texts import EncodingOptions, Truncation
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
@@ -32,6 +33,8 @@ FORM = (
     "delimiter",
     "header",
     "quoting",
+    "skip_initial_space",
+    "join",
     "on_bad_line",
     "part",
     "repair_tags",
@@ -43,6 +46,7 @@ ROWS = (
     "tags",
     "label_separator",
     "label_until",
+    "no_label",
     "max_length",
     "stride",
     "unseen_labels",
@@ -93,8 +97,28 @@ class TextPredictor(TextModel, Generic[E]):
     def answer(self, examples: Sequence[E]) -> list[Answer]:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
         UsageError where a pair is given to a model of single texts."""
-        dataset = self.head_task.encode(examples, self.options)
+        dataset = self.head_task.encode(examples, replace(self.options, skip_too_long=False))
         return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
+
+    def _answered(
+        self, examples: Sequence[E], options: EncodingOptions
+    ) -> Iterator[tuple[E, Answer]]:
+        """The examples that can be read, with their answers. Raises DataError at the first that is too long,
+        after those before it, where these are not skipped."""
+        dataset = self.head_task.encode(examples, replace(options, skip_too_long=True))
+        if dataset.left_out and not options.skip_too_long:
+            first = min(dataset.left_out)
+            yield from self._answered(examples[:first], options)
+            self.head_task.encode(examples[first:], options)
+        kept = dataset.kept(examples)
+        if kept:
+            outputs = predict_dataset(self.encoder, dataset)
+            yield from zip(kept, self.head_task.answers_to(kept, dataset, outputs), strict=True)
+
+    def _encoding_options(self, data: DataConfig) -> EncodingOptions:
+        return replace(
+            self.options, skip_too_long=data.on_bad_line == "skip", truncation=Truncation()
+        )
 
     def predict(self, inputs: Iterable[object]) -> list[Mapping[str, Any]]:
         """The answer to each input: of text-classification and sentence-similarity a text, or a pair of
@@ -143,13 +167,14 @@ class TextPredictor(TextModel, Generic[E]):
             )
         if names == ["-"] and data.format == "auto" and not self.head_task.pairs:
             data = replace(data, format=task.standard_input)
+        options = self._encoding_options(data)
         with logged_report() as report:
             for examples in chunked(self.head_task.read(names, data, report, answers=False), chunk):
-                for example, answer in zip(examples, self.answer(examples), strict=True):
+                for example, answer in self._answered(examples, options):
                     if example.line is not None:
                         answer = answer._replace(content={"line": example.line, **answer.content})
                     yield answer
-        log_notes(self.options.truncation.notices())
+        log_notes(options.truncation.notices())
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good the answers to the known examples of files are."""
@@ -169,11 +194,12 @@ class TextPredictor(TextModel, Generic[E]):
             examples = list(log_progress(self.head_task.read(names, data, report), "examples read"))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", names[0])
-        dataset = self.head_task.encode_checked(examples, self.options, data)
-        log_notes(self.options.truncation.notices())
+        options = self._encoding_options(data)
+        kept, dataset = self.head_task.encode_checked(examples, options, data)
+        log_notes(options.truncation.notices())
         outputs = predict_dataset(self.encoder, dataset)
-        answers = self.head_task.answers_to(examples, dataset, outputs)
-        evaluation = self.head_task.evaluate(examples, dataset, outputs, resamples)
+        answers = self.head_task.answers_to(kept, dataset, outputs)
+        evaluation = self.head_task.evaluate(kept, dataset, outputs, resamples)
         return replace(evaluation, outputs=[answer.text for answer in answers])
 
 

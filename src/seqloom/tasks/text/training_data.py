@@ -155,8 +155,8 @@ def prepare_examples(
         config = configure(run_config, head_task, tokenizer, examples, None)
         start = ModelStart(head_task, tokenizer, config)
     options = encoding_options(start.config, start.tokenizer, data)
-    dataset = start.head_task.encode_checked(examples, options, data)
-    held_out = start.head_task.encode_checked(validation, options, data)
+    examples, dataset = start.head_task.encode_checked(examples, options, data)
+    validation, held_out = start.head_task.encode_checked(validation, options, data)
     log_notes(options.truncation.notices())
     if first:
         counts = {"examples": len(examples), "validation_examples": len(validation)}
