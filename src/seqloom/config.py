@@ -45,7 +45,7 @@ def tokenizer_kind(name: object) -> object:
 
 BEST = (
     *("loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman"),
-    *("bleu", "chrf", "exact_match"),
+    *("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL"),
 )
 """What may choose the best checkpoint, beside the metrics of plugins."""
 
@@ -278,8 +278,8 @@ class TrainConfig:
     objective: Annotated[str | None, _registered("objective")] = None
     """An objective from a plugin (`seqloom.register_objective`); by default that of the task."""
     best: Annotated[str, _registered("metric", *BEST)] = "loss"
-    """What chooses the best checkpoint: loss, or the metric of the task (its default there). bleu, chrf and
-    exact_match decode the validation data."""
+    """What chooses the best checkpoint: loss, or the metric of the task (its default there). bleu, chrf,
+    exact_match and rouge decode the validation data."""
     patience: Positive | None = None
     """Stop after this many validations without a better one."""
     log_every: Positive = 50

@@ -434,6 +434,9 @@ class Task:
     """Settings that it reads but that change nothing in this run -> why, as a sentence."""
     pretrained: bool = False
     """Whether a model can begin with the weights of another (--from)."""
+    hub_task: str = ""
+    """The task that checkpoints of the hub name for its models, where it is another: translation for all
+    encoder-decoders."""
     comparable: bool = False
     """Whether `compare` can train and measure its models."""
     verb: str = "predict"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TASKS: dict[str, str] = {
     "translation": "seqloom.tasks.translation.task:TRANSLATION",
+    "summarization": "seqloom.tasks.translation.task:SUMMARIZATION",
+    "text2text-generation": "seqloom.tasks.translation.task:TEXT_TO_TEXT",
     "text-generation": "seqloom.tasks.language_modeling.task:TEXT_GENERATION",
     "text-classification": "seqloom.tasks.text.task:TEXT_CLASSIFICATION",
     "sentence-similarity": "seqloom.tasks.text.task:SENTENCE_SIMILARITY",
@@ -47,6 +49,12 @@ def find_task(name: str) -> Task | None:
     module, _, attribute = TASKS[name].partition(":")
     task: Task = vars(importlib.import_module(module))[attribute]
     return task
+
+
+def hub_task(name: str) -> str:
+    """The task that checkpoints of the hub name for the models of this one."""
+    task = find_task(name)
+    return (task.hub_task if task is not None else "") or name
 
 
 def all_tasks() -> list[Task]:

@@ -19,6 +19,10 @@ TASKS: dict[str, tuple[str, list[str]]] = {
         "".join(f"{word}\t{word[::-1]}\n" for word in WORDS),
         [*SMALL, "data.header=false"],
     ),
+    "summarization": (
+        "source\tsummary\n" + "".join(f"{word} {word[::-1]}.\t{word}\n" for word in WORDS),
+        [*SMALL, "train.best=rouge1"],
+    ),
     "text-generation": (
         "".join(f"{word} {word[::-1]} {word}\n" for word in WORDS * 3),
         ["model.width=8", "model.context=16", "model.heads=2", "data.format=text"],

@@ -72,8 +72,11 @@ class TrainedModel:
         ]
         if request.data and "data" not in reads:
             unread.append(f"data.{next(iter(request.data))}")
-        if request.evaluate and "evaluate" not in reads:
-            unread.append(f"evaluate.{next(iter(request.evaluate))}")
+        task = find_task(self.task)
+        measured = task.settings if task is not None and "evaluate" in reads else frozenset[str]()
+        unread += [
+            f"evaluate.{name}" for name in request.evaluate if f"evaluate.{name}" not in measured
+        ]
         if request.stride is not None and "stride" not in reads:
             unread.append("--stride")
         for name in ("trace", "target"):

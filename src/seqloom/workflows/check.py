@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
+from seqloom.protocols import Task
 from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse
 from seqloom.runs.settings import keep_standard_input
@@ -48,15 +49,16 @@ def check(
             " them out"
         )
     else:
-        run = _run_without_model(task, data, validation, settings)
+        run = _run_without_model(found, data, validation, settings)
     with TemporaryDirectory() as folder:
         report: DataReport = found.check(keep_standard_input(run, Path(folder)), test, Path(folder))
     return report
 
 
 def _run_without_model(
-    task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]
+    task: Task, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]
 ) -> RunConfig:
+    """The configuration of a run whose model does not matter: it is never made."""
     content = apply_settings({}, list(settings))
     if other := content.keys() - {"data", "train"}:
         raise UsageError(
@@ -68,8 +70,9 @@ def _run_without_model(
         "validation": tuple(validation),
     }
     return RunConfig(
-        task=task,
+        task=task.name,
         output_dir="",
+        model={"name": task.models[0], "size": "small"},
         data=parse(DataConfig, data_settings, "data."),
         train=parse(TrainConfig, content.get("train", {}), "train."),
     )

@@ -27,6 +27,7 @@ from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
 from seqloom.protocols import SpecialTokenTemplate, StoredTokenizer
+from seqloom.registry import hub_task
 from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
@@ -171,7 +172,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     model, origin = source.model, source.origin
     config: Any = model.config
     origin_content = None if origin is None else origin.content
-    target = target_of(source.model_type, config, source.task, origin_content)
+    target = target_of(source.model_type, config, hub_task(source.task), origin_content)
     their_tensors(model, target)  # errors come before anything is written
     with files.atomic_folder(out, "an exported model") as temporary:
         written = _write_export(source, target, temporary, shard_bytes)
@@ -214,7 +215,7 @@ def _write_tokenizer(source: _Source, run: run_folder.LoadedRun, out: Path) -> N
         names = ["input_ids", *segments, "attention_mask"]
         content = files.read_json_object(out / TOKENIZER_CONFIG)
         files.write_json(out / TOKENIZER_CONFIG, {"model_input_names": names, **content})
-    if source.task in ("translation", "text-generation"):
+    if hub_task(source.task) in ("translation", "text-generation"):
         bos = len(run.tokenizer.special_ids.bos) if source.model_type in ENCODER_DECODERS else None
         ids = _special_id_keys(run).items()
         content = {key: value for key, value in ids if key.endswith("_id") and value is not None}

@@ -15,6 +15,7 @@ from seqloom.config import DecodeConfig, EvaluateConfig
 from seqloom.protocols import Evaluation
 from seqloom.tasks.translation import evaluate_pairs as module
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs, prepare_references
+from seqloom.tasks.translation.measures import References
 from seqloom.tasks.translation.translate import DecodedText
 from seqloom.text.tokenizer_kinds import KINDS, Normalisation
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
@@ -79,7 +80,7 @@ def test_plain_words_are_written_by_every_tokenizer_without_a_notice(
             references = prepare_references(
                 train_tokenizer(PLAIN, kind, 300), PLAIN, EvaluateConfig()
             )
-        assert references == module.References(PLAIN, "13a")
+        assert references == References(PLAIN, "13a")
     assert caplog.text == ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, final
@@ -17,7 +17,6 @@ from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
-from seqloom.registry import task_to_train
 from seqloom.runs.progress import mute_logs
 from seqloom.tasks.data_report import (
     DataReport,
@@ -42,8 +41,6 @@ MOST_PLACES = 2**20
 
 def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines documents as a training with these settings would read them."""
-    model = {"name": task_to_train(run.task).models[0], "size": "small"}
-    run = replace(run, output_dir="", model=model)
     corpus = prepare_data(prepare_corpus, run, folder, World())
     tokenizer, stores = corpus.tokenizer, {"train": corpus.corpus, "validation": corpus.validation}
     splits = {name: _store_sizes(store) for name, store in stores.items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from seqloom.tasks.data_report import (
     unknown_percent,
 )
 from seqloom.tasks.training_data import prepare_data, total_steps
+from seqloom.tasks.translation.measures import TRANSLATION
 from seqloom.tasks.translation.pair_findings import (
     SIDES,
     PairSplit,
@@ -57,7 +59,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
     for note in dict.fromkeys(note for split in splits for note in split.read_report.notes):
         logger.info(note)
     with mute_logs():
-        pairs = prepare_data(prepare_pairs, run, folder, World())
+        pairs = prepare_data(partial(prepare_pairs, TRANSLATION), run, folder, World())
     store, plan, max_length = pairs.store, pairs.plan, run.data.max_length
     texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:

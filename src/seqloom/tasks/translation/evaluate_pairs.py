@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
 
 from torch import nn
 
 from seqloom.config import DecodeConfig, EvaluateConfig
 from seqloom.errors import printable
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
-from seqloom.evaluation.text_metrics import bleu, chrf, exact_match, registered_metrics
+from seqloom.evaluation.text_metrics import bleu, registered_metrics
 from seqloom.evaluation.writing_systems import bleu_tokenizer_of, require_bleu_tokenizer
 from seqloom.protocols import Evaluation, StoredTokenizer, device_of
+from seqloom.tasks.translation.measures import TRANSLATION, Measure, References
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts, target_tokenizer
 
 logger = logging.getLogger(__name__)
 
 
-@final
-@dataclass(frozen=True)
-class References:
-    """What outputs are compared with."""
-
-    texts: list[str]
-    """Normalised, as outputs are."""
-    bleu_tokenizer: str
-    """That of sacreBLEU."""
-    changed: int = 0
-    """How many the normalisation changed."""
-
-
 def prepare_references(
-    tokenizer: StoredTokenizer, targets: Sequence[str], config: EvaluateConfig
+    tokenizer: StoredTokenizer,
+    targets: Sequence[str],
+    config: EvaluateConfig,
+    measure: Measure = TRANSLATION,
 ) -> References:
     """References in the form in which the model writes. Logs what was changed, and what it can never write.
     Raises UsageError where sacreBLEU cannot use the tokenizer that is asked for."""
@@ -47,6 +37,8 @@ def prepare_references(
             " are: scores compare the normalised texts"
         )
     _log_unwritable(tokenizer, texts)
+    if not measure.has_bleu:
+        return References(texts, "none", changed)
     chosen: str = config.bleu_tokenizer
     if chosen == "auto" and (chosen := bleu_tokenizer_of(texts)) != "13a":
         logger.info(
@@ -90,9 +82,12 @@ def evaluate_pairs(
     pairs: Sequence[tuple[str, str]],
     decode: DecodeConfig | None,
     references: References | None = None,
+    measure: Measure = TRANSLATION,
+    *,
+    baselines: bool = False,
 ) -> Evaluation:
     """Teacher-forced numbers, and where `decode` is given those of decoded text against `references` (by
-    default the targets). The model must be in eval mode."""
+    default the targets), and of `baselines`, if the task has some. The model must be in eval mode."""
     taught = teacher_forcing_score(model, batches_of_pairs(tokenizer, pairs, device_of(model)))
     metrics: dict[str, float] = {
         "loss": taught.loss,
@@ -105,7 +100,7 @@ def evaluate_pairs(
         return Evaluation(metrics)
     if references is None:
         references = prepare_references(
-            tokenizer, [target for _, target in pairs], EvaluateConfig()
+            tokenizer, [target for _, target in pairs], EvaluateConfig(), measure
         )
     best = [
         outputs[0]
@@ -114,14 +109,9 @@ def evaluate_pairs(
         )
     ]
     texts = [output.text for output in best]
-    corpus_bleu = bleu(texts, references.texts, references.bleu_tokenizer)
-    corpus_chrf = chrf(texts, references.texts)
-    metrics |= registered_metrics(texts, references.texts) | {
-        "bleu": corpus_bleu.value,
-        "chrf": corpus_chrf.value,
-        "exact_match": exact_match(texts, references.texts),
-        "unfinished": sum(not output.finished for output in best),
-    }
-    signatures = {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}
+    sources = [source for source, _ in pairs] if baselines else []
+    scores = measure.scores(texts, references, sources)
+    metrics |= registered_metrics(texts, references.texts) | scores.metrics
+    metrics["unfinished"] = sum(not output.finished for output in best)
     details = {"normalised_references": references.changed} if references.changed else {}
-    return Evaluation(metrics, signatures, texts, details)
+    return Evaluation(metrics, scores.signatures, texts, details)

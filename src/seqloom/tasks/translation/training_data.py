@@ -31,10 +31,10 @@ from seqloom.tasks.training_data import (
     stored_reading_settings,
 )
 from seqloom.tasks.translation.evaluate_pairs import (
-    References,
     evaluate_pairs,
     prepare_references,
 )
+from seqloom.tasks.translation.measures import Measure, References
 from seqloom.tasks.translation.translate import target_tokenizer
 from seqloom.training.objectives import Translation
 
@@ -54,6 +54,8 @@ class PreparedPairs(StepTrainingData):
     start: StartingPoint
     store: TokenStore
     validation: list[tuple[str, str]]
+    measure: Measure
+    """Of the task: what decoded validation data are scored by."""
 
     @property
     def tokenizer(self) -> StoredTokenizer:
@@ -93,17 +95,19 @@ class PreparedPairs(StepTrainingData):
             return evaluate_pairs(model, self.tokenizer, self.validation, None).metrics
         decode = replace(self.run.decode, beam=1, n_best=1)
         return evaluate_pairs(
-            model, self.tokenizer, self.validation, decode, self.references
+            model, self.tokenizer, self.validation, decode, self.references, self.measure
         ).metrics
 
     @cached_property
     def references(self) -> References:
         """What decoded validation data are compared with."""
         targets = [target for _, target in self.validation]
-        return prepare_references(self.tokenizer, targets, self.run.evaluate)
+        return prepare_references(self.tokenizer, targets, self.run.evaluate, self.measure)
 
 
-def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
+def prepare_pairs(
+    measure: Measure, run_config: RunConfig, folder: Path, first: bool
+) -> PreparedPairs:
     """Reads the pairs, holds some out for validation, trains the tokenizer, builds the token store."""
     data, seed = run_config.data, run_config.train.seed
     # said before the training, not at its first validation
@@ -144,7 +148,9 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
     log_truncation(store, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
-    return PreparedPairs(run=run_config, start=start, store=store, validation=validation)
+    return PreparedPairs(
+        run=run_config, start=start, store=store, validation=validation, measure=measure
+    )
 
 
 def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""A trained translation model: texts in, texts out."""
+"""A trained model of text pairs: texts in, texts out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_text, read_pair_list
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.model import TextModel, single_path
@@ -19,6 +20,7 @@ from seqloom.tasks.translation.attention import (
     draw_attention,
 )
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs, prepare_references
+from seqloom.tasks.translation.measures import TRANSLATION, Measure
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
 CHUNK = 512
@@ -27,7 +29,7 @@ CHUNK = 512
 
 @final
 class Translator(TextModel):
-    """A trained translation model, ready to be asked.
+    """A trained model of translation, summarization or another task of text pairs, ready to be asked.
 
     model = seqloom.load("runs/captions")
     model.predict(["A dog runs."])
@@ -38,6 +40,10 @@ class Translator(TextModel):
         "explain": frozenset({"decode", "target"}),
         "predict": frozenset({"data", "decode", "trace"}),
     }
+
+    def __init__(self, run: LoadedRun, measure: Measure = TRANSLATION) -> None:
+        super().__init__(run)
+        self.measure = measure
 
     def predict(self, texts: Sequence[str], **decode: object) -> list[str]:
         """The best output for each text; keywords change the folder's settings of decoding (beam=1,
@@ -96,7 +102,8 @@ class Translator(TextModel):
         return Explanation(attention, picture)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
-        """BLEU, chrF, exact match and the loss on files of pairs, in the direction of the training."""
+        """The loss and the scores of the task (BLEU, ROUGE, ...) on files of pairs, in the direction of the
+        training."""
         self.check("evaluate", request)
         settings = self.run.decode_settings(request.decode)
         pairs = read_pair_list(paths, data_config(self.folder, request.data))
@@ -104,5 +111,14 @@ class Translator(TextModel):
             self.run.tokenizer,
             [target for _, target in pairs],
             evaluate_config(self.folder, request.evaluate),
+            self.measure,
         )
-        return evaluate_pairs(self.run.model, self.run.tokenizer, pairs, settings, references)
+        return evaluate_pairs(
+            self.run.model,
+            self.run.tokenizer,
+            pairs,
+            settings,
+            references,
+            self.measure,
+            baselines=True,
+        )

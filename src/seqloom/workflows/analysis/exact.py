@@ -30,6 +30,7 @@ from seqloom.decoding.strategies import BeamSearch, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
+from seqloom.registry import hub_task
 from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import logged_report
@@ -121,7 +122,7 @@ class ExactSearcher:
         changes, widths = dict(decode or {}), sorted(set(beams))
         self.run, self.length_penalty, self.budget = bundle, length_penalty, budget
         self._check_changes(changes)
-        if bundle.task not in (TASK, "translation"):
+        if hub_task(bundle.task) not in (TASK, "translation"):
             raise no_such_verb(bundle.folder, bundle.task, "exact")
         special_ids = bundle.tokenizer.special_ids
         if special_ids.eos is None:

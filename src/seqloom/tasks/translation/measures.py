@@ -1,0 +1,87 @@
+"""How the outputs of a task of text pairs are compared with references: one function for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, final
+
+from seqloom.evaluation.arrays import Floats
+from seqloom.evaluation.intervals import RESAMPLES, with_intervals
+from seqloom.evaluation.rouge import LEAD, NAMES, lead, rouge
+from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
+
+
+@final
+@dataclass(frozen=True)
+class References:
+    """What outputs are compared with."""
+
+    texts: list[str]
+    """Normalised, as outputs are."""
+    bleu_tokenizer: str
+    """That of sacreBLEU."""
+    changed: int = 0
+    """How many the normalisation changed."""
+
+
+class Scores(NamedTuple):
+    """Metrics by name, and how they were computed."""
+
+    metrics: dict[str, float]
+    signatures: dict[str, str]
+
+
+@final
+class Measure(NamedTuple):
+    """How a task compares outputs with references."""
+
+    scores: Callable[[Sequence[str], References, Sequence[str]], Scores]
+    """(outputs, references, sources or none) -> scores."""
+    names: tuple[str, ...]
+    """Of its metrics, those that may choose a checkpoint."""
+    has_bleu: bool = False
+    """Whether it cuts words as `evaluate.bleu_tokenizer` says."""
+
+
+def _translation_scores(
+    outputs: Sequence[str], references: References, sources: Sequence[str]
+) -> Scores:
+    """BLEU, chrF and exact match; the sources do not matter."""
+    corpus_bleu = bleu(outputs, references.texts, references.bleu_tokenizer)
+    corpus_chrf = chrf(outputs, references.texts)
+    metrics = {
+        "bleu": corpus_bleu.value,
+        "chrf": corpus_chrf.value,
+        "exact_match": exact_match(outputs, references.texts),
+    }
+    return Scores(metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature})
+
+
+def _summary_scores(
+    outputs: Sequence[str], references: References, sources: Sequence[str]
+) -> Scores:
+    """ROUGE with the intervals of its means; where there are sources, also that of two baselines: their first
+    sentences, and all of them."""
+    own = rouge(outputs, references.texts)
+    metrics = with_intervals(NAMES, partial(_means, own.values), len(outputs), RESAMPLES)
+    if not sources:
+        return Scores(metrics, {"rouge": own.signature})
+    baselines = {f"lead{LEAD}": [lead(source) for source in sources], "copy": list(sources)}
+    for baseline, texts in baselines.items():
+        means = rouge(texts, references.texts).values.mean(axis=0)
+        metrics |= {
+            f"{baseline}_{name}": float(mean) for name, mean in zip(NAMES, means, strict=True)
+        }
+    return Scores(metrics, {"rouge": own.signature})
+
+
+def _means(values: Floats, weights: Floats) -> Floats:
+    """weights `(resamples, texts)`: how often each text was drawn -> `(resamples, scores)`."""
+    means: Floats = weights @ values / weights.sum(axis=1, keepdims=True)
+    return means
+
+
+TRANSLATION = Measure(_translation_scores, ("bleu", "chrf", "exact_match"), has_bleu=True)
+SUMMARIZATION = Measure(_summary_scores, NAMES)
