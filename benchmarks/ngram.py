@@ -36,7 +36,8 @@ from torch import Tensor
 from benchmarks import report
 from benchmarks.measuring import Spread, interleaved
 from benchmarks.recurrent_memory import kibibytes
-from seqloom.models.arpa import read_arpa, write_arpa
+from seqloom.models.arpa import read_arpa
+from seqloom.models.arpa_writer import write_arpa
 from seqloom.models.ngram import Ngram, NgramConfig
 
 BOS, EOS, UNK, FIRST = (
@@ -335,7 +336,9 @@ def against_kenlm(answers: Path, text: Path) -> str:
             with gzip.open(answers / "order3.arpa.gz") as packed:
                 theirs = read_arpa(packed, "order3.arpa.gz")
             known = Corpus(
-                corpus.train, corpus.test, {word: i for i, word in enumerate(theirs.words, FIRST)}
+                corpus.train,
+                corpus.test,
+                {word.decode(): i for i, word in enumerate(theirs.words, FIRST)},
             )
             found = log_probs(theirs.model, known.stream(corpus.test))
             rows.append(["order3.arpa.gz read", f"{len(expected):,}", difference(found, expected)])

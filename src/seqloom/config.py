@@ -183,8 +183,8 @@ class DataConfig:
         Literal["bpe", "bytes", "characters", "words", "whitespace", "wordpiece", "unigram"],
         BeforeValidator(tokenizer_kind),
     ] = "bpe"
-    """How text is split into tokens: byte-level BPE, bytes, characters, words, words between white space,
-    WordPiece, or unigram (needs the extra `unigram`)."""
+    """How text is split into tokens: byte-level BPE, bytes, characters, words and signs, words between
+    spaces, WordPiece, or unigram (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
     """The most entries of the vocabulary."""
     learn_from: Positive = 100_000_000

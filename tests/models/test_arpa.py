@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, UsageError
-from seqloom.models import arpa
-from seqloom.models.arpa import read_arpa, write_arpa
+from seqloom.models import arpa, arpa_writer
+from seqloom.models.arpa import read_arpa
+from seqloom.models.arpa_writer import write_arpa
 from seqloom.models.ngram import Ngram, NgramConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,11 +68,12 @@ def read(text: bytes) -> arpa.Arpa:
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_what_is_written_comes_back(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arpa, "LINES", 7)  # many pieces
+    for module in (arpa, arpa_writer):
+        monkeypatch.setattr(module, "LINES", 7)  # many pieces
     for prune in ((), (0, 1)):
         model = fitted(order, prune)
         found = read(text_of(model))
-        assert found.words == WORDS
+        assert found.words == [word.encode() for word in WORDS]
         assert found.config == NgramConfig(
             vocabulary_size=FIRST + len(WORDS), order=order, sizes=model.config.sizes
         )
@@ -82,7 +85,7 @@ def test_what_is_written_comes_back(order: int, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_text_says_what_its_numbers_say() -> None:
     found = read(TEXT)
-    assert found.words == ["b", "a"]
+    assert found.words == [b"b", b"a"]
     assert found.config.sizes == (18, 4, 1)
     b, a = FIRST, FIRST + 1
     expected = {
@@ -117,14 +120,16 @@ def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        (rb"\\data", rb"data", 2, "must begin with"),
+        (rb"\\data", rb"data", 2, r"must have a line \\data\\, but begins with `data"),
         (rb"ngram 2=4", rb"ngram 3=4", 4, "count of order 2 must stand here"),
+        (rb"ngram 2=4", rb"ngram 2=" + b"9" * 5000, 4, "at most 18 digits"),
+        (rb"ngram 2=4", rb"ngram " + b"2" * 5000 + b"=4", 4, "at most 18 digits"),
         (rb"(ngram .*\n)+", b"", 4, "must come lines such as"),
         (
             rb"ngram 1=5",
             rb"ngram 1=6",
-            13,
-            "counts more of order 1, log10 p word and .* must stand here, but here is a blank line",
+            14,
+            "counts more of order 1, log10 p word and perhaps .* must stand here, but here is `.2-grams:`",
         ),
         (
             rb"ngram 1=5",
@@ -132,29 +137,25 @@ def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
             12,
             r"\\2-grams: must stand here, as \\data\\ counts 4 of order 1, but here is `-0.5 a`",
         ),
-        (rb"ngram 3=1", rb"ngram 3=2", 22, "counts more of order 3"),
+        (rb"ngram 3=1", rb"ngram 3=2", 23, "counts more of order 3"),
         (rb"ngram 3=1", rb"ngram 3=0", 21, r"\\end\\ must stand here"),
         (rb"\\2-grams", rb"\\3-grams", 14, r"\\2-grams: must stand here"),
         (rb"-0.4 a b\n\n\\3-grams:\n", rb"-0.4 a b\n\n", 20, r"\\3-grams: must stand here"),
-        (rb"\\end\\\n", b"", 22, r"must end with \\end"),
+        (rb"\\end\\\n", b"", 23, r"must have \\end\\ and end with"),
         (rb"(?s)-0.3 b.*", b"", 17, "the text ends here, but .* counts 2 more of order 2"),
-        (
-            rb"-1 b -0.25",
-            rb"-1 b minus",
-            11,
-            "a finite number must stand here, but here is `minus`",
-        ),
-        (rb"-1 b -0.25", rb"-inf b -0.25", 11, "finite number"),
+        (rb"-1 b -0.25", rb"-1 b minus", 11, "must be a finite number, but is `minus`"),
+        (rb"-1 b -0.25", rb"-1 b -inf", 11, "must be a finite number"),
+        (rb"-1 b -0.25", rb"-1 b -1e999", 11, "must be a finite number"),
         (rb"-1 b -0.25", rb"1 b -0.25", 11, "at most 0"),
-        (rb"-0.05 b a b", rb"-0.05 b a b 0", 21, "log10 p word word word must stand here"),
+        (rb"-1 b -0.25", rb"nan b -0.25", 11, "a number of at most 0, but is `nan`"),
+        (rb"-1 b -0.25", rb"-1_0 b -0.25", 11, "a number of at most 0, but is `-1_0`"),
+        (rb"-0.05 b a b", rb"-0.05 b a b -0.1", 21, "must be 0, as nothing is longer"),
+        (rb"-0.05 b a b", rb"-0.05 b a b 0 0", 21, "log10 p word word word and perhaps"),
         (rb"-0.4 a b", rb"-0.4 a", 18, "log10 p word word and perhaps a weight must stand here"),
         (rb"-0.4 a b", rb"-0.4 a c", 18, "must be among the 1-grams, but `c` is not"),
-        (rb"-0.4 a b", rb"-0.3 b a", 18, "that of line 17 stands here again"),
-        (rb"-0.4 a b", rb"-0.4 a <s>", 18, "<s> may only be the first word"),
         (rb"-0.05 b a b", rb"-0.05 a a b", 21, "here the first 2 are not"),
-        (rb"-0.5 a\n", rb"-0.5 b\n", 12, "`b` stands twice"),
-        (rb"-0.5 a\n", b"-0.5 \xff\n", 12, "must be UTF-8"),
-        (rb"-99 <s>", rb"-99 s", 8, "but `<s>` is missing"),
+        (rb"-99 <s>", rb"-99 s", 12, "but `<s>` is missing"),
+        (rb"(?s)\Z", b"more\n", 24, "nothing may follow"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(
@@ -168,14 +169,21 @@ def test_what_is_wrong_is_said_with_its_line(
         read(text)
     assert (caught.value.path, caught.value.line) == ("x.arpa", line)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_what_is_no_arpa_text_is_refused_after_some_lines() -> None:
+    endless = itertools.repeat(b"some text\n")
+    with pytest.raises(DataError, match=r"within 1,000 lines, but begins with `some text`"):
+        read_arpa(endless, "x.arpa")
 
 
 def test_an_empty_text_is_refused() -> None:
-    with pytest.raises(DataError, match="ends here"):
+    with pytest.raises(DataError, match="must have a line"):
         read(b"")
 
 
-@pytest.mark.parametrize("word", ["", "a b", "tab\t", "line\n", "a", "<s>", "<unk>"])
+@pytest.mark.parametrize("word", ["", "a b", "tab\t", "line\n", "a", "<s>", "<unk>", "<UNK>"])
 def test_a_word_that_would_not_come_back_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="must be new and hold no white space"):
         write_arpa(fitted(2), [*WORDS[:-1], word])

@@ -21,12 +21,13 @@ from tokenizers import Tokenizer, models
 from seqloom import protocols
 from seqloom.errors import DataError, FolderError, MissingExtraError, SeqloomError, UsageError
 from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK
-from seqloom.text.tokenizer_kinds import Learned
+from seqloom.text.tokenizer_kinds import Learned, Normalisation
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 from seqloom.text.tokenizers_library import panics_are_errors
 
 EVERY_KIND = list(KINDS)
 EXACT_KINDS = ["bytes", "bpe"]
+WORD_KINDS = ["words", "whitespace"]
 
 TEXTS = [
     "the cat sat on the mat, and the dog sat on the log.",
@@ -265,14 +266,59 @@ def test_text_that_spells_a_special_token_stays_text(
 def test_hostile_training_text_is_learned_as_text(kind: str) -> None:
     tokenizer = trained_on_hostile_text(kind)
     ids = tokenizer.encode(HOSTILE)
-    assert min(min(each) for each in ids) >= len(SPECIAL_TOKENS)
-    assert "".join(tokenizer.decode(ids[0]).split()) == "".join(SPECIAL_TOKENS)
+    tokens = "".join(SPECIAL_TOKENS)
+    if kind in WORD_KINDS:  # `<unk>` alone is the unknown word
+        ids = [[i for i in each if i != UNK] for each in ids]
+        tokens = tokens.replace("<unk>", "")
+    assert min(min(each, default=99) for each in ids) >= len(SPECIAL_TOKENS)
+    assert "".join(tokenizer.decode(ids[0]).split()) == tokens
     assert tokenizer.pieces(range(len(SPECIAL_TOKENS))) == list(SPECIAL_TOKENS)
     content = json.loads(tokenizer.to_json())
     assert content["added_tokens"] == []
     assert not [
         merge for merge in content["model"].get("merges", []) if "".join(merge) in SPECIAL_TOKENS
     ]
+
+
+@pytest.mark.parametrize("kind", WORD_KINDS)
+@pytest.mark.parametrize("normalisation", ["none", "nfc", "lower"])
+def test_unk_in_a_text_is_one_unknown_word(kind: str, normalisation: Normalisation) -> None:
+    """As the texts of benchmarks mean it; it takes no place among the words."""
+    text = "the <unk> sees a <unk> ( <unk> ) ."
+    tokenizer = train_tokenizer([f"{text} <unk> " * 9], kind, 16 + 6, normalisation)
+    (ids,) = tokenizer.encode([text])
+    assert [i == UNK for i in ids] == [word == "<unk>" for word in text.split()]
+    assert tokenizer.vocabulary_size == 16 + 6
+    assert sorted(tokenizer.pieces(range(16, 22))) == sorted(["the", "sees", "a", "(", ")", "."])
+    (spans,) = tokenizer.offsets([text])
+    assert [text[begin:end] for begin, end in spans] == text.split()
+
+
+def test_words_of_whitespace_are_what_ascii_white_space_divides() -> None:
+    text = "<s> </s>\t<pad>  <div> a<unk>b\n10\u00a0km \u3000\v<delim>\f<reserved-5>\r's"
+    words = re.split(r"[ \t\n\v\f\r]+", text)
+    tokenizer = train_tokenizer([text], "whitespace", 100)
+    (ids,) = tokenizer.encode([text])
+    assert [tokenizer.decode([i]) for i in ids] == words
+    assert min(ids) >= len(SPECIAL_TOKENS)
+    (spans,) = tokenizer.offsets([text])
+    assert [text[begin:end] for begin, end in spans] == words
+    assert tokenizer.encode(["<reserved-6>"]) == [[UNK]]
+    assert TextTokenizer.from_json(tokenizer.to_json()).encode([text]) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("words", ["<", "unk", ">"]), ("whitespace", ["<", "unk>"])]
+)
+def test_a_tokenizer_of_an_earlier_version_goes_on_as_it_was(
+    kind: str, expected: list[str]
+) -> None:
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL_TOKENS, *expected, "a"])}
+    before = TextTokenizer(kind, Learned(vocabulary, [], []), former=True)
+    after = TextTokenizer.from_json(before.to_json())
+    (ids,) = after.encode(["a\u00a0<unk>"])
+    assert after.pieces(ids) == ["a", *expected]
+    assert (after.kind, after.to_json()) == (kind, before.to_json())
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

@@ -34,8 +34,10 @@ from seqloom.protocols import (
     ModelConfig,
     SpecialIds,
     State,
+    TargetScorer,
     context_of,
     device_of,
+    fork,
     select_rows,
     target_log_probs,
 )
@@ -229,10 +231,16 @@ def _ranked(
     model: Decodable, tokens: Tensor, targets: Tensor, state: State
 ) -> tuple[Tensor, Tensor, State]:
     """log p and rank of each target `(rows, steps)`, and the state after."""
+    wanted = targets.clamp(min=0)[..., None]
+    if isinstance(model, TargetScorer):
+        # what it says of a target is log p, even where that of all words does not sum to 1
+        chosen, _ = model.log_probs(tokens, targets, fork(state))
+        logits, state = model(tokens, state)
+        return chosen, 1 + (logits > logits.gather(-1, wanted)).sum(dim=-1), state
     logits, state = model(tokens, state)
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
-    chosen = log_probs.gather(-1, targets.clamp(min=0)[..., None])
-    return chosen[..., 0], 1 + (log_probs > chosen).sum(dim=-1), state
+    found = log_probs.gather(-1, wanted)
+    return found[..., 0], 1 + (log_probs > found).sum(dim=-1), state
 
 
 @final

@@ -1,5 +1,6 @@
-"""n-gram models as ARPA text, the format of SRILM, KenLM and others.
+"""n-gram models in ARPA text, the format of SRILM, KenLM and others.
 
+    # comments                  or any other lines
     \\data\\
     ngram 1=5                   how many of each order follow
     ngram 2=9
@@ -10,104 +11,41 @@
     -0.8 some words
     \\end\\
 
-Numbers have enough digits to restore the same float32. This module reads and writes bytes; files are opened
-elsewhere.
+What KenLM reads is read as KenLM reads it: words are separated by spaces and tabs alone, lines may end in CR,
+blank lines mean nothing, <UNK> is <unk>, which has log10 p = -100 where it is missing, of equal n-grams the
+first counts (of <unk> the last). This module reads bytes; files are opened elsewhere. `arpa_writer.py` writes
+such texts.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, NoReturn, final
+from typing import Final, NamedTuple, NoReturn, final
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from seqloom.errors import DataError, UsageError, printable
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.errors import DataError, printable
+from seqloom.models.arpa_writer import LN10, UNKNOWN
+from seqloom.models.ngram import IMPOSSIBLE, Ngram, NgramConfig
 from seqloom.models.ngram_counts import EstimatedOrder, Floats, Integers
 
-LN10 = math.log(10)
 LINES = 2048
-"""Lines that are read or written at once."""
-NEVER = -99.0
-"""log10 p of <s>, as SRILM writes it."""
+"""Lines that are read at once."""
+HEAD_LINES: Final = 1000
+"""Lines that may stand before \\data\\."""
 FIRST = NgramConfig.first_word_id
-SPECIAL = {b"<s>": NgramConfig.bos_id, b"</s>": NgramConfig.eos_id, b"<unk>": NgramConfig.unk_id}
-UNKNOWN = -100.0
-"""log10 p of <unk> where a file has none, as in KenLM."""
+SPECIAL = {b"<s>": NgramConfig.bos_id, b"</s>": NgramConfig.eos_id} | {
+    spelled.encode(): NgramConfig.unk_id for spelled in UNKNOWN
+}
+LARGEST = 1e30
+"""Weights are smaller, so that sums of them are finite."""
+MISSING_UNKNOWN = -100.0
+"""log10 p of <unk> where a file has none."""
 
-
-def write_arpa(model: Ngram, words: Sequence[str]) -> Iterator[bytes]:
-    """Chunks of the text, many lines each. `words[i]` is the word of id `first_word_id + i`.
-
-    Raises UsageError before the first chunk where such a text cannot hold a word, or `words` are not the
-    model's.
-    """
-    c = model.config
-    if len(words) != c.vocabulary_size - c.first_word_id:
-        raise UsageError(
-            f"the model has {c.vocabulary_size - c.first_word_id} words, but was given {len(words)} to write"
-        )
-    special = {c.bos_id: "<s>", c.eos_id: "</s>", c.unk_id: "<unk>"}
-    word_of_id = [special.get(i, "") for i in range(c.first_word_id)] + list(words)
-    taken = set(special.values())
-    for word in words:
-        if not word or re.search("[\\0\\t\\n\\v\\f\\r ]", word) or word in taken:
-            raise UsageError(
-                "a word of an ARPA text must be new and hold no white space, but there is"
-                f" {printable(repr(word))}; use a model that was trained with data.tokenizer=words"
-            )
-        taken.add(word)
-    return _chunks(model, word_of_id)
-
-
-def _chunks(model: Ngram, word_of_id: list[str]) -> Iterator[bytes]:
-    c = model.config
-    unigrams = [c.unk_id, c.bos_id, c.eos_id, *range(c.first_word_id, c.vocabulary_size)]
-    sizes = [len(unigrams), *(len(grams.keys) - 1 for grams in model.orders)]
-    counts = "".join(f"ngram {n}={size}\n" for n, size in enumerate(sizes, 1))
-    yield f"\\data\\\n{counts}\n\\1-grams:\n".encode()
-    log_prob = model.log_prob.double() / LN10
-    log_prob[c.bos_id] = NEVER
-    ids = torch.tensor(unigrams)
-    backoff = None if c.order == 1 else model.backoff.cpu()[ids]
-    yield _lines([ids], log_prob.cpu()[ids], backoff, word_of_id)
-    for n, grams in enumerate(model.orders, 2):
-        yield f"\n\\{n}-grams:\n".encode()
-        for first in range(1, len(grams.keys), LINES):
-            numbers = torch.arange(
-                first, min(first + LINES, len(grams.keys)), device=grams.keys.device
-            )
-            backoff = None if n == c.order else grams.backoff[numbers].cpu()
-            log10_p = (grams.log_prob[numbers].double() / LN10).cpu()
-            yield _lines(_words_of(model, n, numbers), log10_p, backoff, word_of_id)
-    yield b"\n\\end\\\n"
-
-
-def _words_of(model: Ngram, order: int, numbers: Tensor) -> list[Tensor]:
-    """The first, second, ... word of n-grams that are given by their numbers."""
-    words: list[Tensor] = []
-    for grams in reversed(model.orders[: order - 1]):
-        keys = grams.keys[numbers]
-        words.insert(0, keys % model.config.vocabulary_size)
-        numbers = keys // model.config.vocabulary_size
-    return [numbers, *words]
-
-
-def _lines(
-    words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, word_of_id: list[str]
-) -> bytes:
-    columns = [map(word_of_id.__getitem__, column.tolist()) for column in words]
-    texts = map(" ".join, zip(*columns, strict=True))
-    lines = [f"{p:.9g}\t{text}" for p, text in zip(log10_p.tolist(), texts, strict=True)]
-    if backoff is not None:
-        weights = (backoff.double() / LN10).tolist()
-        lines = [f"{line}\t{weight:.9g}" for line, weight in zip(lines, weights, strict=True)]
-    return ("\n".join(lines) + "\n").encode()
+_FIELDS = re.compile(rb"[^ \t\r\n]+")
+_COUNT = re.compile(rb"ngram\s+\+?(\d{1,9})\s*=\s*\+?(\d{1,18})(\s.*)?")
 
 
 class Arpa(NamedTuple):
@@ -115,8 +53,24 @@ class Arpa(NamedTuple):
 
     config: NgramConfig
     model: Ngram
-    words: list[str]
+    words: list[bytes]
     """`words[i]` has id `first_word_id + i`: all but <unk>, <s> and </s>, in the order of the file."""
+    head: list[bytes]
+    """The lines before \\data\\."""
+    notes: list[str]
+    """What of the text was left out, and why."""
+
+
+class Rows(NamedTuple):
+    """Lines of a section that were read together."""
+
+    lines: list[int]
+    """Their numbers."""
+    words: list[tuple[bytes, ...]]
+    """The first words of all, the second words, ..."""
+    log10_p: Floats
+    weights: Floats
+    """log10."""
 
 
 def read_arpa(lines: Iterable[bytes], path: str) -> Arpa:
@@ -134,206 +88,249 @@ class _ArpaReader:
     def __init__(self, lines: Iterable[bytes], path: str) -> None:
         self.lines = iter(lines)
         self.path = path
-        self.number = 0
-        """Lines read so far."""
-        self.first = 0
-        """The number of the first line that was read last; several are read at once."""
+        self.line = 0
+        """The number of the line that was read last; at the end one more."""
+        self.head: list[bytes] = []
+        self.words: list[bytes] = []
         self.ids: dict[bytes, int] = {}
         self.orders: list[EstimatedOrder] = []
+        self.has_unknown = False
+        self.repeated = 0
+        """n-grams that stand twice."""
+        self.after_begin = 0
+        """n-grams that have <s> further on."""
 
     def read(self) -> Arpa:
-        line = self.next_line()
-        if line != b"\\data\\":
-            self.refuse(f"an ARPA text must begin with \\data\\, but here is {_shown(line)}")
+        self.read_head()
+        counts, line = self.counts()
+        for n, count in enumerate(counts, 1):
+            if line != f"\\{n}-grams:".encode():
+                before = f", as \\data\\ counts {counts[n - 2]} of order {n - 1}" if n > 1 else ""
+                self.refuse(f"\\{n}-grams: must stand here{before}, but here is {_shown(line)}")
+            rows = self.rows(n, count, highest=n == len(counts))
+            self.orders.append(self.unigrams(rows) if n == 1 else self.ngrams(n, rows))
+            line = self.next_line("\\end\\")
+        if line != b"\\end\\":
+            self.refuse(
+                f"\\end\\ must stand here, as \\data\\ counts {counts[-1]} of order {len(counts)}, but here"
+                f" is {_shown(line)}"
+            )
+        # to the end: only then a .gz is known to be whole
+        while (rest := self.read_line()) is not None:
+            if rest.strip():
+                self.refuse(f"nothing may follow \\end\\, but here is {_shown(rest.strip())}")
+        config = NgramConfig(vocabulary_size=len(self.orders[0].keys), order=len(counts))
+        model = Ngram.of(config, self.orders)
+        return Arpa(model.config, model, self.words, self.head, self.notes())
+
+    def notes(self) -> list[str]:
+        notes = []
+        if not self.has_unknown:
+            notes.append(
+                f"it has no <unk>: an unknown word has log10 p = {MISSING_UNKNOWN:g}, as in KenLM"
+            )
+        if self.repeated:
+            notes.append(
+                f"n-grams that stand again: {self.repeated:,}; the first of each counts (of <unk> the last)"
+            )
+        if self.after_begin:
+            notes.append(
+                f"n-grams with <s> after another word: {self.after_begin:,}; left out, as <s> only begins a"
+                " text"
+            )
+        return notes
+
+    def read_head(self) -> None:
+        """Lines up to \\data\\."""
+        while len(self.head) < HEAD_LINES and (read := self.read_line()) is not None:
+            line = read.strip().removeprefix(b"\xef\xbb\xbf")
+            if line == b"\\data\\":
+                return
+            self.head.append(line)
+        others = [i for i, line in enumerate(self.head) if line and not line.startswith(b"#")]
+        first = others[0] if others else 0
+        begin = self.head[first] if self.head else b""
+        at_most = f" within {HEAD_LINES:,} lines" if len(self.head) == HEAD_LINES else ""
+        self.refuse(
+            f"an ARPA text must have a line \\data\\{at_most}, but begins with {_shown(begin)}",
+            first + 1,
+        )
+
+    def counts(self) -> tuple[list[int], bytes]:
+        """How many n-grams there are of each order, and the line after these counts."""
         counts: list[int] = []
-        while found := re.fullmatch(rb"ngram\s+(\d+)\s*=\s*(\d+)", line := self.next_line()):
-            if int(found[1]) != len(counts) + 1:
+        while (line := self.next_line("counts")).startswith(b"ngram"):
+            found = _COUNT.fullmatch(line)
+            if found is None or int(found[1]) != len(counts) + 1:
                 self.refuse(
-                    f"the count of order {len(counts) + 1} must stand here, but it is that of order"
-                    f" {int(found[1])}"
+                    f"the count of order {len(counts) + 1} must stand here, such as `ngram"
+                    f" {len(counts) + 1}=1000` (at most 18 digits), but here is {_shown(line)}"
                 )
             counts.append(int(found[2]))
         if not counts:
             self.refuse(
                 f"after \\data\\ must come lines such as `ngram 1=1000`, but here is {_shown(line)}"
             )
-        words: list[str] = []
-        for n, count in enumerate(counts, 1):
-            if line != f"\\{n}-grams:".encode():
-                before = f", as \\data\\ counts {counts[n - 2]} of order {n - 1}" if n > 1 else ""
-                self.refuse(f"\\{n}-grams: must stand here{before}, but here is {_shown(line)}")
-            if n == 1:
-                words = self.unigrams(count, highest=len(counts) == 1)
-            else:
-                self.orders.append(self.section(n, count, highest=n == len(counts)))
-            line = self.next_line()
-        if line != b"\\end\\":
-            self.refuse(
-                f"\\end\\ must stand here, as \\data\\ counts {counts[-1]} of order {len(counts)}, but here"
-                f" is {_shown(line)}"
-            )
-        config = NgramConfig(vocabulary_size=len(self.orders[0].keys), order=len(counts))
-        model = Ngram.of(config, self.orders)
-        return Arpa(model.config, model, words)
+        return counts, line
 
-    def unigrams(self, count: int, *, highest: bool) -> list[str]:
+    def unigrams(self, parts: Iterator[Rows]) -> EstimatedOrder:
         """The words, which get ids here. Order 1 has an entry for every id, also for unused ones."""
-        words: list[str] = []
-        ids, log10_p, backoffs = [], [], []
-        for fields, log10, backoff in self.entries(1, count, highest=highest):
-            for place, (_, spelled, *_) in enumerate(fields):
-                if spelled in self.ids:
-                    self.refuse(
-                        f"every word must stand once, but {_shown(spelled)} stands twice", place
-                    )
-                self.ids[spelled] = SPECIAL.get(spelled, FIRST + len(words))
-                ids.append(self.ids[spelled])
-                if spelled not in SPECIAL:
-                    words.append(self.text(spelled, place))
-            log10_p.append(log10)
-            backoffs.append(backoff)
-        if missing := SPECIAL.keys() - self.ids.keys() - {b"<unk>"}:
+        numbers: dict[int, tuple[float, float]] = {}
+        for rows in parts:
+            for word, *both in zip(
+                rows.words[0], rows.log10_p.tolist(), rows.weights.tolist(), strict=True
+            ):
+                known = word in self.ids
+                self.repeated += known
+                if not known:
+                    self.ids[word] = SPECIAL.get(word, FIRST + len(self.words))
+                    if word not in SPECIAL:
+                        self.words.append(word)
+                if not known or self.ids[word] == NgramConfig.unk_id:
+                    numbers[self.ids[word]] = both[0], both[1]
+        if missing := {b"<s>", b"</s>"} - self.ids.keys():
             self.refuse(f"\\1-grams: must hold <s> and </s>, but {_shown(min(missing))} is missing")
-        ids_of_all = np.arange(FIRST + len(words))
-        found = EstimatedOrder(ids_of_all, *np.zeros((2, len(ids_of_all)), np.float32))
-        found.log_prob[SPECIAL[b"<unk>"]] = UNKNOWN * LN10
-        found.log_prob[ids], found.backoff[ids] = (
-            np.concatenate(log10_p) * LN10,
-            np.concatenate(backoffs) * LN10,
-        )
-        self.orders.append(found)
-        return words
+        self.has_unknown = NgramConfig.unk_id in numbers
+        self.ids |= SPECIAL  # both spellings of <unk>
+        log10_p, weights = np.zeros((2, FIRST + len(self.words)))
+        log10_p[NgramConfig.unk_id] = MISSING_UNKNOWN
+        ids = list(numbers)
+        log10_p[ids], weights[ids] = zip(*numbers.values(), strict=True)
+        return _order(np.arange(len(log10_p)), log10_p, weights)
 
-    def section(self, n: int, count: int, *, highest: bool) -> EstimatedOrder:
+    def ngrams(self, n: int, parts: Iterator[Rows]) -> EstimatedOrder:
         """The n-grams of an order from 2 on, sorted."""
-        parts: list[tuple[Integers, Floats, Floats]] = [
-            (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
-        ]
-        first_line = self.number + 1
-        for fields, log10, backoff in self.entries(n, count, highest=highest):
-            columns = itertools.islice(zip(*fields, strict=False), 1, n + 1)
-            words = np.stack([self.ids_of(column) for column in columns])
-            if len(bad := np.flatnonzero((words[1:] == SPECIAL[b"<s>"]).any(0))):
-                self.refuse(
-                    "<s> may only be the first word of an n-gram, but it stands further on",
-                    int(bad[0]),
-                )
-            parts.append((self.numbers_of(words[:-1]) * self.size + words[-1], log10, backoff))
-        keys, log10_p, backoffs = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
-            line, again = first_line + order[twice[0]], first_line + order[twice[0] + 1]
-            raise DataError(
-                f"every n-gram must stand once, but that of line {line} stands here again",
-                self.path,
-                int(again),
-            )
-        return EstimatedOrder(
-            keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs))
-        )
+        size = len(self.orders[0].keys)
+        none = np.zeros(0)
+        kept: list[tuple[Integers, Floats, Floats]] = [(none.astype(np.int64), none, none)]
+        for rows in parts:
+            words = np.stack([self.ids_of(column, rows.lines) for column in rows.words])
+            good = (words[1:] != NgramConfig.bos_id).all(axis=0)
+            self.after_begin += int(np.count_nonzero(~good))
+            lines = [line for line, keep in zip(rows.lines, good, strict=True) if keep]
+            words = words[:, good]
+            keys = self.histories(words[:-1], lines) * size + words[-1]
+            kept.append((keys, rows.log10_p[good], rows.weights[good]))
+        keys, log10_p, weights = (np.concatenate(part) for part in zip(*kept, strict=True))
+        unique, first = np.unique(keys, return_index=True)
+        self.repeated += len(keys) - len(unique)
+        return _order(unique, log10_p[first], weights[first])
 
-    @property
-    def size(self) -> int:
-        """Of the vocabulary."""
-        return len(self.orders[0].keys)
-
-    def ids_of(self, column: Sequence[bytes]) -> Integers:
+    def ids_of(self, column: Sequence[bytes], lines: Sequence[int]) -> Integers:
         try:
             return np.fromiter(map(self.ids.__getitem__, column), np.int64, len(column))
         except KeyError:
             place = next(i for i, word in enumerate(column) if word not in self.ids)
             self.refuse(
-                f"every word must be among the 1-grams, but {_shown(column[place])} is not", place
+                f"every word must be among the 1-grams, but {_shown(column[place])} is not",
+                lines[place],
             )
 
-    def numbers_of(self, words: Integers) -> Integers:
-        """words `(n-1, lines)` -> numbers of the histories that they are (see `Grams`)."""
+    def histories(self, words: Integers, lines: Sequence[int]) -> Integers:
+        """words `(n-1, lines)` -> numbers of the n-grams of order n-1 that they are (see `NgramTable`)."""
+        size = len(self.orders[0].keys)
         numbers: Integers = words[0]
         for n, (word, grams) in enumerate(zip(words[1:], self.orders[1:], strict=True), 2):
-            keys = numbers * self.size + word
+            keys = numbers * size + word
             places = np.searchsorted(grams.keys, keys)
             known = np.append(grams.keys, -1)[places] == keys
             if not known.all():
                 self.refuse(
                     f"the first words of an n-gram must be an n-gram too, but here the first {n} are not",
-                    int(np.argmin(known)),
+                    lines[int(np.argmin(known))],
                 )
             numbers = places + 1
         return numbers
 
-    def entries(
-        self, n: int, count: int, *, highest: bool
-    ) -> Iterator[tuple[list[list[bytes]], Floats, Floats]]:
-        """Many lines at once: their fields, log10 p and log10 of the weights."""
-        fewest, most = n + 1, n + 1 if highest else n + 2
+    def rows(self, n: int, count: int, *, highest: bool) -> Iterator[Rows]:
+        """The lines of a section, many at once."""
         while count:
-            fields = [line.split() for line in itertools.islice(self.lines, min(count, LINES))]
-            self.first, self.number = self.number + 1, self.number + len(fields)
-            for place, line in enumerate(fields):
-                if not fewest <= len(line) <= most:
-                    what = " ".join(["log10 p", *["word"] * n]) + (
-                        "" if highest else " and perhaps a weight"
-                    )
-                    here = _shown(b" ".join(line))
+            lines: list[int] = []
+            fields: list[list[bytes]] = []
+            while len(lines) < min(count, LINES):
+                line = self.read_line()
+                if line is None:
+                    missing = count - len(lines)
                     self.refuse(
-                        f"as \\data\\ counts more of order {n}, {what} must stand here, but here is {here}",
-                        place,
+                        f"the text ends here, but \\data\\ counts {missing} more of order {n}"
                     )
-            if len(fields) < min(count, LINES):
-                self.refuse(
-                    f"the text ends here, but \\data\\ counts {count - len(fields)} more of order {n}",
-                    len(fields),
-                )
-            count -= len(fields)
-            log10_p = self.floats([line[0] for line in fields])
-            if len(bad := np.flatnonzero(log10_p > 0)):
-                self.refuse(
-                    f"log10 p must be at most 0, but is {_shown(fields[bad[0]][0])}", int(bad[0])
-                )
-            yield (
-                fields,
-                log10_p,
-                self.floats([line[n + 1] if len(line) > n + 1 else b"0" for line in fields]),
+                found = _FIELDS.findall(line)
+                if not found:
+                    continue
+                if not n + 1 <= len(found) <= n + 2:
+                    words = " ".join(["log10 p", *["word"] * n])
+                    self.refuse(
+                        f"as \\data\\ counts more of order {n}, {words} and perhaps a weight must stand here,"
+                        f" but here is {_shown(b' '.join(found))}"
+                    )
+                lines.append(self.line)
+                fields.append(found)
+            count -= len(lines)
+            columns = list(zip(*(row[: n + 1] for row in fields), strict=True))
+            weights = [row[n + 1] if len(row) > n + 1 else b"0" for row in fields]
+            yield Rows(
+                lines,
+                columns[1:],
+                self.log10_p(columns[0], lines),
+                self.weights(weights, lines, highest=highest),
             )
 
-    def floats(self, fields: list[bytes]) -> Floats:
-        try:
-            found = np.fromiter(map(float, fields), np.float64, len(fields))
-        except ValueError:
-            found = np.array([_number(field) for field in fields])
-        if not (finite := np.isfinite(found)).all():
-            place = int(np.argmin(finite))
+    def log10_p(self, column: Sequence[bytes], lines: Sequence[int]) -> Floats:
+        found = _floats(column)
+        if (bad := ~(found <= 0)).any():
+            place = int(np.argmax(bad))
             self.refuse(
-                f"a finite number must stand here, but here is {_shown(fields[place])}", place
+                f"log10 p must be a number of at most 0, but is {_shown(column[place])}",
+                lines[place],
             )
         return found
 
-    def text(self, word: bytes, place: int) -> str:
-        try:
-            return word.decode()
-        except UnicodeDecodeError:
-            self.refuse(f"a word must be UTF-8, but {_shown(word)} is not", place)
+    def weights(self, column: Sequence[bytes], lines: Sequence[int], *, highest: bool) -> Floats:
+        found = _floats(column)
+        if (bad := found != 0 if highest else ~(np.abs(found) < LARGEST)).any():
+            place = int(np.argmax(bad))
+            what = "0, as nothing is longer" if highest else "a finite number"
+            self.refuse(
+                f"the weight of an n-gram must be {what}, but is {_shown(column[place])}",
+                lines[place],
+            )
+        return found
 
-    def next_line(self) -> bytes:
+    def next_line(self, wanted: str) -> bytes:
         """The next line that is not blank, without white space around it."""
         line = b""
         while not line:
-            try:
-                line = next(self.lines).strip()
-            except StopIteration:
-                self.refuse("the text ends here, but must end with \\end\\")
-            self.first = self.number = self.number + 1
+            read = self.read_line()
+            if read is None:
+                self.refuse(f"the text ends here, but must have {wanted} and end with \\end\\")
+            line = read.strip()
         return line
 
-    def refuse(self, message: str, place: int = 0) -> NoReturn:
-        """Raises DataError for a line; `place` counts from the first one that was read last."""
-        raise DataError(message, self.path, self.first + place)
+    def read_line(self) -> bytes | None:
+        """The next line; None at the end."""
+        self.line += 1
+        return next(self.lines, None)
+
+    def refuse(self, message: str, line: int | None = None) -> NoReturn:
+        """Raises DataError for a line, by default the last one."""
+        raise DataError(message, self.path, self.line if line is None else line)
+
+
+def _order(keys: Integers, log10_p: Floats, weights: Floats) -> EstimatedOrder:
+    log_prob = np.maximum(log10_p * LN10, IMPOSSIBLE)
+    return EstimatedOrder(
+        keys.astype(np.int64), log_prob.astype(np.float32), (weights * LN10).astype(np.float32)
+    )
+
+
+def _floats(column: Sequence[bytes]) -> Floats:
+    """The numbers in a column, NaN where there is none."""
+    return np.fromiter(map(_number, column), np.float64, len(column))
 
 
 def _number(field: bytes) -> float:
     try:
-        return float(field)
+        return math.nan if b"_" in field else float(field)
     except ValueError:
         return math.nan
 

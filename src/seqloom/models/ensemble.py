@@ -19,7 +19,7 @@ from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.sizes import Fields, named_sizes
-from seqloom.protocols import State, context_of, target_log_probs
+from seqloom.protocols import State, TargetScorer, context_of, target_log_probs
 from seqloom.run_file import parse
 
 
@@ -74,6 +74,9 @@ class Ensemble(nn.Module):
 
         def call(model: nn.Module, before: State) -> tuple[Tensor, State]:
             logits, after = model(tokens, before)
+            # those of a model that knows log p of a target are log p of all
+            if isinstance(model, TargetScorer):
+                return logits, after
             return logits.log_softmax(dim=-1), after
 
         return self._mixed(call, state)

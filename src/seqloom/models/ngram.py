@@ -6,7 +6,8 @@ history that is known:
     p(w | h) = p̂(hw)            where hw is known (p̂ is already interpolated with all lower orders)
              = γ(h) p(w | h')   elsewhere; h' = h without its first word; γ(h) = 1 where h is not known
 
-`ngram_counts.py` estimates p̂ and γ, and names the papers. `arpa.py` reads and writes such models as text.
+`ngram_counts.py` estimates p̂ and γ, and names the papers. `arpa.py` reads such models as text,
+and `arpa_writer.py` writes them.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class NgramConfig:
 SIZES, ABOUT = named_sizes("ngram")
 
 
+IMPOSSIBLE = -1e30
+"""log p that is stored in the place of minus infinity, so that what is infinite in a file is damage."""
 GOLDEN = -0x61C8864680B583EB
 """2^64 divided by the golden ratio, as a signed integer."""
 
@@ -276,6 +279,7 @@ class Ngram(nn.Module):
         for grams, history, longer in zip(self.orders, histories, rest[1:], strict=True):
             index, word, number = grams.following(history)
             logits[index, word] = grams.log_prob[number] + longer[index]
+        logits = logits.masked_fill_(logits < IMPOSSIBLE / 2, -torch.inf)
         if len(read.place) < tokens.numel():
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(
                 0, read.place, logits
@@ -291,13 +295,15 @@ class Ngram(nn.Module):
         following = read.words.roll(-1)
         wanted = targets.reshape(-1).index_select(0, read.place)
         following[read.new] = wanted.clamp_(min=0)  # IGNORE is below 0, and masked at the end
-        log_p = self._words().index_select(0, following)
+        # in float64, where a sum of large and small numbers keeps the digits of the small ones
+        log_p = self._words().double().index_select(0, following)
         for grams, (weight, _, found) in zip(self.orders, self._walk(read, following), strict=True):
             log_p = torch.where(found > 0, grams.log_prob.index_select(0, found), log_p + weight)
         scored = log_p.new_zeros(tokens.numel()).index_copy_(
             0, read.place, log_p.index_select(0, read.new)
         )
-        return scored.view(tokens.shape).masked_fill(targets == IGNORE, 0), state
+        scored = scored.masked_fill(scored < IMPOSSIBLE / 2, -torch.inf).view(tokens.shape)
+        return scored.masked_fill(targets == IGNORE, 0), state
 
     def _words(self) -> Tensor:
         """log p̂ of each single word, -inf where it is never predicted."""

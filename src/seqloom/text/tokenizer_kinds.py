@@ -1,7 +1,7 @@
 """The kinds of tokenizers that seqloom trains: how each splits a text, and what its entries spell.
 
     characters, words, bytes   what their names say
-    whitespace                 words as white space divides them
+    whitespace                 words as spaces, tabs and line ends divide them
     bpe                        merges of bytes           Sennrich et al. 2016 (arXiv:1508.07909, algorithm 1);
                                                          Radford et al. 2019
     wordpiece                  the longest piece first   Schuster and Nakajima 2012; Devlin et al. 2019
@@ -9,7 +9,8 @@
 
 Every kind has the special tokens as ids 0 to 15. They are plain entries of the vocabulary and never "added
 tokens", which the library would look for inside a text. A text that spells `<s>` stays text, because the
-pre-tokenizer of every kind splits it.
+pre-tokenizer of every kind splits it, and that of `whitespace` marks it. `<unk>` alone is the unknown word of
+`words` and `whitespace`, as the texts of benchmarks (Penn Treebank, WikiText) mean it.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ Merges = list[tuple[str, str]]
 PreTokenizer = pre_tokenizers.PreTokenizer
 
 SPECIALS: Vocabulary = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
+UNKNOWN_WORD = SPECIAL_TOKENS[UNK]
 METASPACE = "▁"
 """Begins the words of `unigram`, in place of a space."""
 CONTINUATION = "##"
 """Begins the pieces of `wordpiece` that continue a word."""
+SPELLED = "\U0010fffe"
+"""Begins the words of `whitespace` that spell a special token. It is no character, so no text has it."""
+BLANKS = r" \t\n\v\f\r"
+"""What divides the words of `whitespace`, as in KenLM. Other white space may be part of a word."""
 
 
 @final
@@ -69,6 +75,8 @@ class TokenizerKind:
     """The UTF-8 of an entry of the vocabulary."""
     stable_length: Callable[[str], int]
     """The length of the prefix of a text whose tokens stay, whatever comes after the text."""
+    former: TokenizerKind | None = None
+    """As it was in earlier versions: how a tokenizer that was trained then goes on."""
 
 
 def _byte_level() -> PreTokenizer:
@@ -89,9 +97,34 @@ def _metaspace() -> PreTokenizer:
     )
 
 
+def _words() -> PreTokenizer:
+    """Runs of letters and digits, runs of signs, and the unknown word. `<s>` is never one word."""
+    words = Regex(rf"{UNKNOWN_WORD}|\w+|(?:(?!{UNKNOWN_WORD})[^\w\s])+")
+    return pre_tokenizers.Split(words, "removed", invert=True)
+
+
 def _whitespace() -> PreTokenizer:
-    """Words between white space."""
+    """Words between spaces, tabs and line ends."""
+    return pre_tokenizers.Split(Regex(f"[{BLANKS}]+"), "removed")
+
+
+def _former_whitespace() -> PreTokenizer:
     return _without_tags(pre_tokenizers.WhitespaceSplit())
+
+
+def _mark_special_words() -> list[normalizers.Normalizer]:
+    """A word that spells a special token, except `<unk>`, is marked as a word."""
+    names = "|".join(token[1:] for token in SPECIAL_TOKENS if token != UNKNOWN_WORD)
+    return [
+        normalizers.Replace(
+            Regex(f"(?<![^{BLANKS}])<(?=(?:{names})(?![^{BLANKS}]))"), f"{SPELLED}<"
+        )
+    ]
+
+
+def word_entry(word: str) -> str:
+    """The entry of a word in the vocabulary of `whitespace`."""
+    return SPELLED + word if word in SPECIAL_TOKENS else word
 
 
 def single_spaces() -> list[normalizers.Normalizer]:
@@ -147,15 +180,22 @@ def _unigram(learned: Learned) -> models.Model:
     return models.Unigram(entries, UNK, False)
 
 
-def _words_kind(summary: str, pre_tokenizer: Callable[[], PreTokenizer]) -> TokenizerKind:
+def _words_kind(
+    summary: str,
+    pre_tokenizer: Callable[[], PreTokenizer],
+    steps: Callable[[], list[normalizers.Normalizer]] = list,
+    former: Callable[[], PreTokenizer] | None = None,
+) -> TokenizerKind:
     return TokenizerKind(
         summary=summary,
         text_separator=b" ",
         model=_word_level,
+        normalizers=steps,
         pre_tokenizer=pre_tokenizer,
         decoder=lambda: None,
-        token_bytes=str.encode,
+        token_bytes=lambda entry: entry.removeprefix(SPELLED).encode(),
         stable_length=_before_last_word(pre_tokenizer),
+        former=None if former is None else _words_kind(summary, former),
     )
 
 
@@ -171,11 +211,16 @@ KINDS: dict[str, TokenizerKind] = {
         token_bytes=str.encode,
         stable_length=len,
     ),
-    # \w+|[^\w\s]+ never gives `<s>` as one word
-    "words": _words_kind("the most frequent words; spaces are lost", pre_tokenizers.Whitespace),
+    "words": _words_kind(
+        "the most frequent words, and runs of signs; spaces are lost",
+        _words,
+        former=pre_tokenizers.Whitespace,
+    ),
     "whitespace": _words_kind(
-        "the most frequent words, as white space divides them: for text that is tokenised already",
+        "the most frequent words, as spaces divide them: for text that is tokenised already",
         _whitespace,
+        _mark_special_words,
+        former=_former_whitespace,
     ),
     "bytes": TokenizerKind(
         summary="one id for each byte of UTF-8",
@@ -233,9 +278,8 @@ def normalizer_of(normalisation: Normalisation) -> normalizers.Normalizer | None
     return normalizers.NFC() if normalisation == "nfc" else None
 
 
-def assemble(kind: str, learned: Learned, normalisation: Normalisation) -> Tokenizer:
+def assemble(chosen: TokenizerKind, learned: Learned, normalisation: Normalisation) -> Tokenizer:
     """The pipeline of the library."""
-    chosen = KINDS[kind]
     tokenizer = Tokenizer(chosen.model(learned))
     steps = chosen.normalizers()
     if (normalizer := normalizer_of(normalisation)) is not None:

@@ -46,11 +46,19 @@ class TextTokenizer:
     variable TOKENIZERS_PARALLELISM to `false` to have it run on one thread.
     """
 
-    def __init__(self, kind: str, learned: Learned, normalisation: Normalisation = "none") -> None:
+    def __init__(
+        self,
+        kind: str,
+        learned: Learned,
+        normalisation: Normalisation = "none",
+        *,
+        former: bool = False,
+    ) -> None:
+        """`former`: as earlier versions trained this kind."""
         self.kind = kind
         self.normalisation = normalisation
-        self._kind = KINDS[kind]
-        self._tokenizer = assemble(kind, learned, normalisation)
+        self._kind = (KINDS[kind].former if former else None) or KINDS[kind]
+        self._tokenizer = assemble(self._kind, learned, normalisation)
         spelled = map(self._kind.token_bytes, by_id(learned.vocabulary)[len(SPECIAL_TOKENS) :])
         self.token_bytes: Sequence[bytes] = (*[b""] * len(SPECIAL_TOKENS), *spelled)
         self.vocabulary_size = len(self.token_bytes)
@@ -179,14 +187,14 @@ class TextTokenizer:
         """
         try:
             content = json.loads(text)
-            kind, normalisation = _recognised(content)
+            kind, normalisation, former = _recognised(content)
             vocabulary = content["model"]["vocab"]
             merges = [(left, right) for left, right in content["model"].get("merges", [])]
             unigram = kind == "unigram"
             learned = _scored(vocabulary, merges) if unigram else Learned(vocabulary, merges, [])
             _check_learned(kind, learned)
             with panics_are_errors("load"):
-                return cls(kind, learned, normalisation)
+                return cls(kind, learned, normalisation, former=former)
         except (
             ValueError,
             TypeError,
@@ -238,15 +246,18 @@ def train_tokenizer(
 # ----------------------------------------------------------------------------------------
 
 
-def _recognised(content: object) -> tuple[str, Normalisation]:
-    """The kind and normalisation that build the same `tokenizer.json`, except for what training decides."""
+def _recognised(content: object) -> tuple[str, Normalisation, bool]:
+    """The kind and normalisation that build the same `tokenizer.json`, except for what training decides; and
+    whether it is the former one of that kind."""
     fixed = _without_learned(content)
     untrained = Learned(SPECIALS, [], [0.0] * len(SPECIALS))
-    for kind in KINDS:
+    forms = [(name, kind, False) for name, kind in KINDS.items()]
+    forms += [(name, kind.former, True) for name, kind in KINDS.items() if kind.former is not None]
+    for name, kind, former in forms:
         for normalisation in get_args(Normalisation):
             ours = json.loads(assemble(kind, untrained, normalisation).to_str())
             if _alike(fixed, _without_learned(ours)):
-                return kind, normalisation
+                return name, normalisation, former
     raise ValueError(
         f"it is none of the kinds {', '.join(KINDS)}, or its special tokens match inside of text"
     )

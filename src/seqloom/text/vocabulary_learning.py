@@ -19,11 +19,13 @@ from seqloom.text.tokenizer_kinds import (
     CONTINUATION,
     KINDS,
     SPECIALS,
+    UNKNOWN_WORD,
     Learned,
     Normalisation,
     PreTokenizer,
     by_id,
     normalizer_of,
+    word_entry,
 )
 
 COVERAGE = 0.9995
@@ -76,13 +78,13 @@ def _words(
     texts: Iterable[str], vocabulary: int, normalisation: Normalisation, kind: str = "words"
 ) -> Learned:
     """The most frequent words; of words that are equally frequent the first by code points."""
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False
-    )
+    # one more than asked for: the unknown word, which a text may spell, is left out again
+    most = vocabulary - len(SPECIALS) + 1
+    trainer = trainers.WordLevelTrainer(vocab_size=most, show_progress=False)
     pre_tokenizer = KINDS[kind].pre_tokenizer()
-    return _with_words(
-        _train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation)
-    )
+    learned = _train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation)
+    words = [word for word in by_id(learned.vocabulary) if word != UNKNOWN_WORD]
+    return _with_words(_with_specials(map(word_entry, words[: most - 1])))
 
 
 def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:

@@ -33,9 +33,8 @@ PIECE = 2**16
 MOST_SPACE = 2**24
 """More characters of white space in a row are no text."""
 
-WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""White space as the patterns of the tokenizers have it (Unicode's White_Space; Python's own has U+001C to
-U+001F too)."""
+WHITE_SPACE = "\t\n\v\f\r "
+"""White space that no word of any tokenizer holds; U+00A0 may be part of one."""
 _CUT = re.compile(f"(?<=[^{WHITE_SPACE}])[{WHITE_SPACE}]")
 
 
