@@ -326,6 +326,10 @@ class DecodeConfig:
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
     refill: bool = False
     """Whether the place of a hypothesis that ends is given to the next best one (as transformers does)."""
+    early_stopping: Literal["never", "likely", "full"] = "never"
+    """When a beam that is refilled stops before nothing better can come. likely: once as many hypotheses have
+    ended as there are places, and the best that lives is no better than the worst of them (the default of
+    transformers). full: once as many have ended."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """θ: the probability p of a token that is already in the text becomes p^θ."""
     no_repeat_ngram: Positive | None = None
@@ -342,6 +346,9 @@ class DecodeConfig:
     """Shortest output in ids. No text ends by itself before it."""
     max_length: Positive | None = None
     """Longest output in ids. By default twice the source and 20 more, or 200 new ones after a prompt."""
+    forced_end: bool = False
+    """Whether the last id of an output of max_length is the end mark (as with forced_eos_token_id of
+    transformers)."""
     n_best: Positive = 1
     """Outputs for each input: hypotheses, best first, at most `beam`; or samples."""
     batch_rows: Positive = 64
@@ -361,6 +368,13 @@ class DecodeConfig:
                 f"decode.min_length must be at most decode.max_length, but {self.min_length} is more than"
                 f" {self.max_length}"
             )
+        if self.early_stopping != "never" and not self.refill:
+            raise UsageError(
+                f"decode.early_stopping={self.early_stopping} changes nothing without decode.refill=true;"
+                " leave it out or add that"
+            )
+        if self.forced_end and self.max_length is None:
+            raise UsageError("decode.forced_end needs decode.max_length; give it, or leave it out")
         if not all(self.ban) or not all(self.stop):
             raise UsageError("the strings of decode.ban and decode.stop must not be empty")
 

@@ -388,15 +388,13 @@ def test_the_best_of_every_group_come_first() -> None:
 
 def test_a_row_ends_where_the_stop_says_so_and_its_tokens_stay() -> None:
     stop = lambda live: live.tokens[:, -1] == 4  # noqa: E731
-    for beam in ({"width": 1}, {"width": 3, "n_best": 3}):
+    for beam in (BeamSearch(), BeamSearch(width=3, n_best=3)):
         found = generate(
             Toy(1),
             start(3),
             PROMPTS,
             [9] * 3,
-            GenerationOptions(
-                strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=RULES, stop=stop
-            ),
+            GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=RULES, stop=stop),
         )
         for h in (h for hypotheses in found for h in hypotheses):
             assert 4 not in h.tokens[:-1]

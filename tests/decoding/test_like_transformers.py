@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import forced_end
 from seqloom.decoding.strategies import BeamSearch
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.protocols import select_rows
@@ -149,7 +150,7 @@ def padded(rows: Sequence[Sequence[int]], pad: int, *, left: bool) -> Tensor:
 
 
 def theirs_found(
-    name: str, seed: int, rows: list[list[int]], width: int, penalty: float
+    name: str, seed: int, rows: list[list[int]], width: int, penalty: float, **more: Any
 ) -> list[list[int]]:
     family, (model, _) = families()[name], models(name, seed)
     inputs = padded(rows, family.pad, left=family.begin is None)
@@ -158,7 +159,7 @@ def theirs_found(
     mask = at >= inputs.shape[1] - lengths if family.begin is None else at < lengths
     options: dict[str, Any] = (
         {"early_stopping": "never", "length_penalty": penalty} if width > 1 else {}
-    )
+    ) | more
     with torch.inference_mode():
         made = model.generate(
             inputs,
@@ -175,7 +176,15 @@ def theirs_found(
 
 
 def ours_found(
-    name: str, seed: int, rows: list[list[int]], width: int, penalty: float, *, refill: bool = True
+    name: str,
+    seed: int,
+    rows: list[list[int]],
+    width: int,
+    penalty: float,
+    *,
+    refill: bool = True,
+    early: Literal["never", "likely", "full"] = "never",
+    forced: bool = False,
 ) -> list[Hypothesis]:
     family, (_, model) = families()[name], models(name, seed)
     state = None
@@ -191,10 +200,14 @@ def ours_found(
         [LONGEST] * len(rows),
         GenerationOptions(
             strategy=BeamSearch(
-                width=width, length_penalty=penalty, refill_eos=family.end if refill else None
+                width=width,
+                length_penalty=penalty,
+                refill_eos=family.end if refill else None,
+                early_stopping=early,
             ),
             eos=family.end,
             pad=-1,
+            processors=[forced_end(LONGEST, family.end)] if forced else [],
         ),
     )
     return [hypotheses[0] for hypotheses in found]
@@ -268,6 +281,37 @@ def test_beams_are_theirs(name: str) -> None:
                 lengths |= {(len(one.tokens), one.finished) for one in found}
     assert len({length for length, finished in lengths if finished}) >= 2
     assert (LONGEST, False) in lengths
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_beams_that_stop_early_are_theirs(name: str) -> None:
+    """Each way to stop, and the end that is forced on the longest."""
+    found: dict[tuple[str, bool], list[list[int]]] = {}
+    ways: list[tuple[Literal["never", "likely", "full"], str | bool]] = [
+        ("never", "never"),
+        ("likely", False),
+        ("full", True),
+    ]
+    for early, theirs in ways:
+        for forced in (False, True):
+            texts_found = found.setdefault((early, forced), [])
+            for seed in SEEDS:
+                for penalty in (0.6, 2.0):
+                    rows = texts(seed)
+                    ours = ours_found(name, seed, rows, WIDTH, penalty, early=early, forced=forced)
+                    expected = theirs_found(
+                        name,
+                        seed,
+                        rows,
+                        WIDTH,
+                        penalty,
+                        early_stopping=theirs,
+                        forced_eos_token_id=families()[name].end if forced else None,
+                    )
+                    assert [one.tokens for one in ours] == expected, (early, forced, penalty)
+                    texts_found += expected
+    assert found["never", False] != found["never", True]
+    assert found["full", False] != found["never", False]
 
 
 def test_either_beam_is_its_own_rule() -> None:

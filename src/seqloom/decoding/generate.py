@@ -155,7 +155,7 @@ def steps(
             _collect(extended, ended, finished, ended_hypotheses, options)
         kept = ~ended
         if any(ended_hypotheses):
-            kept = kept & ~strategy.prunable(extended, limits, ended_hypotheses)
+            kept = kept & ~strategy.prunable(extended, limits, ended_hypotheses, kept)
         if observer is not None:
             observer(
                 DecodingStep(live, log_probs, processed, chosen, extended, ended, finished, kept)

@@ -70,6 +70,8 @@ def logits_processors(
         processors.append(no_repeat_ngram(decode.no_repeat_ngram, eos))
     if decode.repetition_penalty > 1:
         processors.append(repetition_penalty(decode.repetition_penalty, eos))
+    if decode.forced_end and decode.max_length is not None and eos is not None:
+        processors.append(forced_end(decode.max_length, eos))
     if decode.strategy == "sample":
         if decode.temperature != 1 or decode.top_p < 1:  # top-p needs probabilities that sum to 1
             processors.append(temperature(decode.temperature))
@@ -101,6 +103,20 @@ def min_length(tokens: int, eos: int) -> LogitsProcessor:
             return log_probs
         result = log_probs.clone()
         result[short, eos] = -math.inf
+        return result
+
+    return process
+
+
+def forced_end(longest: int, eos: int) -> LogitsProcessor:
+    """The new token that makes a text as long as it may be is the end mark, at no cost."""
+
+    def process(live: LiveHypotheses, log_probs: Tensor) -> Tensor:
+        last = live.new_length == longest - 1
+        if not bool(last.any()):
+            return log_probs
+        result = log_probs.masked_fill(last[:, None], -math.inf)
+        result[last, eos] = 0.0
         return result
 
     return process

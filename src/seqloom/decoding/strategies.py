@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, final
+from typing import Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -52,6 +52,10 @@ class BeamSearch:
     """λ."""
     refill_eos: int | None = None
     """The end mark, where hypotheses that end with it give up their places."""
+    early_stopping: Literal["never", "likely", "full"] = "never"
+    """When a whole beam is pruned though something better might come (`DecodeConfig.early_stopping`)."""
+    forced: int = 0
+    """Tokens at the beginning of each output that the length counts, though they are read with the prompt."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
@@ -82,7 +86,7 @@ class BeamSearch:
         return replace(self, n_best=1, groups=1, width=self.group_width)
 
     def score(self, log_probability: float, length: int) -> float:
-        return log_probability / float(max(length, 1) ** self.length_penalty)
+        return log_probability / float(max(length + self.forced, 1) ** self.length_penalty)
 
     def choose(
         self, live: LiveHypotheses, _: Tensor, processed: Tensor, ended: Ended
@@ -132,9 +136,9 @@ class BeamSearch:
             return hypotheses
         return [hypothesis for hypothesis in hypotheses if hypothesis.sample == group]
 
-    def prunable(self, live: LiveHypotheses, limits: Tensor, ended: Ended) -> Tensor:
+    def prunable(self, live: LiveHypotheses, limits: Tensor, ended: Ended, going: Tensor) -> Tensor:
         """`(rows,)`: rows that cannot become better than what is returned already of their input, or of their
-        group."""
+        group; `going` are the rows that did not just end."""
         # the bar of a beam is the worst score that would be returned of it: none while it has too few that
         # ended
         wanted = min(self.n_best, self.group_width)
@@ -148,14 +152,34 @@ class BeamSearch:
         if self.groups > 1:
             beams = beams * self.groups + live.sample_index
         # Σ log p can only fall and the length only grow to its limit, so this is the best possible score
-        reachable = live.sum_log_probs / limits[live.input_index].double() ** self.length_penalty
+        lengths = (limits[live.input_index] + self.forced).double()
+        reachable = live.sum_log_probs / lengths**self.length_penalty
         prunable = reachable <= torch.tensor(bars, dtype=torch.float64, device=beams.device)[beams]
+        if self.early_stopping != "never":
+            prunable = prunable | self._stopped_early(live, beams, ended)
         if self.refill_eos is None:
             return prunable
         # a row that leaves would leave its place to a worse one: only whole beams are pruned
         promising = torch.zeros(len(bars), dtype=torch.bool, device=beams.device)
-        promising.index_fill_(0, beams[~prunable], True)
+        promising.index_fill_(0, beams[~prunable & going], True)
         return ~promising[beams]
+
+    def _stopped_early(self, live: LiveHypotheses, beams: Tensor, ended: Ended) -> Tensor:
+        """`(rows,)`: rows of beams that have as many ended hypotheses as places, and, for "likely", no row
+        that would be better than the worst of these if it ended now."""
+        worst = []
+        for hypotheses in ended:
+            for group in range(self.groups):
+                scores = sorted((h.score for h in self._of_group(hypotheses, group)), reverse=True)
+                full = len(scores) >= self.group_width
+                worst.append(scores[self.group_width - 1] if full else -math.inf)
+        bars = torch.tensor(worst, dtype=torch.float64, device=beams.device)[beams]
+        if self.early_stopping == "full":
+            return bars > -math.inf
+        now = live.sum_log_probs / float(
+            (live.tokens.shape[1] + self.forced) ** self.length_penalty
+        )
+        return now <= bars
 
     def ranked(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """What is returned, best first; what several groups found is returned once."""
@@ -265,7 +289,7 @@ class Sampling:
             return NextTokens(None, ids, totals)
         return NextTokens(parents, ids[parents], totals[parents])
 
-    def prunable(self, live: LiveHypotheses, _: Tensor, __: Ended) -> Tensor:
+    def prunable(self, live: LiveHypotheses, _: Tensor, __: Ended, ___: Tensor) -> Tensor:
         """No row: sampling never prunes."""
         return torch.zeros_like(live.input_index, dtype=torch.bool)
 
@@ -277,8 +301,9 @@ class Sampling:
 Strategy = BeamSearch | Sampling
 
 
-def strategy_of(decode: DecodeConfig, eos: int | None = None) -> Strategy:
-    """The strategy that the settings describe; `eos` is the id that ends a text."""
+def strategy_of(decode: DecodeConfig, eos: int | None = None, forced: int = 0) -> Strategy:
+    """The strategy that the settings describe; `eos` is the id that ends a text, `forced` as in
+    `BeamSearch`."""
     if decode.strategy == "sample":
         return Sampling(seed=decode.seed, samples=decode.n_best)
     return BeamSearch(
@@ -288,6 +313,8 @@ def strategy_of(decode: DecodeConfig, eos: int | None = None) -> Strategy:
         groups=decode.groups,
         diversity=decode.diversity,
         refill_eos=eos if decode.refill else None,
+        early_stopping=decode.early_stopping,
+        forced=forced,
     )
 
 

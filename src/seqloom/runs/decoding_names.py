@@ -10,7 +10,8 @@ NAMES: dict[str, dict[str, object]] = {
     "greedy": {"strategy": "beam", "beam": 1},
     "sampling": {"strategy": "sample"},
 }
-SEARCH, SAMPLE = ("beam", "length_penalty", "refill"), ("temperature", "top_k", "top_p", "min_p")
+SEARCH = ("beam", "length_penalty", "refill", "early_stopping")
+SAMPLE = ("temperature", "top_k", "top_p", "min_p")
 EITHER = ("repetition_penalty", "no_repeat_ngram", "min_length")
 
 

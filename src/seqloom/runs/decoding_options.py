@@ -33,7 +33,7 @@ def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> Generation
     if decode.begin:
         constraints.append(begin(spelling, decode.begin))
     return GenerationOptions(
-        strategy=strategy_of(decode, special_ids.eos),
+        strategy=strategy_of(decode, special_ids.eos, max(0, len(special_ids.bos) - 1)),
         eos=special_ids.eos,
         pad=special_ids.pad,
         processors=[
