@@ -18,8 +18,6 @@ from torch import nn
 import seqloom
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
-from seqloom.interop.generation_config import decode_fields, not_kept
-from seqloom.protocols import SpecialIds
 from seqloom.runs import run_folder
 from seqloom.tasks.translation.attention import attention_of
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
@@ -34,9 +32,6 @@ MARKS = {
     "decoder_start_token_id": 2,
     "forced_bos_token_id": 0,
 }
-MARKS_OF = SpecialIds(
-    pad=-1, bos=(2,), eos=1, unk=None, prefix=(), separator=(), suffix=(1,), mask=None, forbidden=()
-)
 TEXTS = ["a dog runs in the rain", "the cat sleeps", "rain and sun"]
 
 
@@ -343,56 +338,16 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
         run_folder.load_run("no/such")
 
 
-@pytest.mark.parametrize(
-    ("generation", "encodes", "names"),
-    [
-        (
-            {"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4},
-            True,
-            ["suppress_tokens"],
-        ),
-        (
-            {"bad_words_ids": [[17]], "suppress_tokens": [3]},
-            True,
-            ["bad_words_ids", "suppress_tokens"],
-        ),
-        ({"bad_words_ids": 5}, True, ["bad_words_ids"]),
-        ({"sequence_bias": True}, True, ["sequence_bias"]),
-        ({"early_stopping": True, "num_beams": 4}, True, ["early_stopping"]),
-        ({"early_stopping": True, "num_beams": 1}, True, []),
-        ({"early_stopping": False, "num_beams": 4}, True, []),
-        ({"forced_eos_token_id": 1}, True, []),
-        ({"forced_eos_token_id": 0}, True, ["forced_eos_token_id"]),
-        ({"forced_eos_token_id": 1}, False, ["forced_eos_token_id"]),
-        ({"min_new_tokens": 1, "stop_strings": ["."]}, False, ["min_new_tokens", "stop_strings"]),
-        ({"min_new_tokens": None, "stop_strings": None, "eos_token_id": [1]}, False, []),
-        ({"eos_token_id": [1, 7, 8]}, False, ["eos_token_id"]),
-    ],
-)
-def test_settings_of_decoding_that_are_not_known_are_said(
-    generation: dict[str, Any], encodes: bool, names: list[str]
-) -> None:
-    notes = not_kept(generation, MARKS_OF._replace(forbidden=(16,)), encodes=encodes)
-    assert [note.split()[4].removesuffix(",") for note in notes] == names
-    assert "eos_token_id" not in names or "[7, 8]" in notes[0]
-
-
-def test_a_number_of_groups_that_is_none_is_said() -> None:
-    settings, notes = decode_fields(
-        {"num_beams": 4, "num_beam_groups": "2"}, writes_after=1, usual={}
-    )
-    assert (settings["beam"], "groups" in settings) == (4, False)
-    assert "groups" in notes[0]
-
-
 def test_config_json_says_how_it_decodes_where_no_other_file_does(
     bart: Path, tmp_path: Path, notices: list[str]
 ) -> None:
     copied = shutil.copytree(bart, tmp_path / "bart")
     (copied / "generation_config.json").unlink()
-    rewrite(copied / "config.json", early_stopping=True, num_beams=3)
+    rewrite(copied / "config.json", early_stopping=True, num_beams=3, typical_p=0.5)
     import_model(str(copied), str(tmp_path / "run"))
-    assert any("early_stopping" in line for line in notices)
+    assert any("config.json: typical_p=0.5" in line for line in notices)
+    decode = run_folder.load_run(tmp_path / "run").decode
+    assert (decode.beam, decode.early_stopping) == (3, "full")
 
 
 def test_what_is_not_true_of_what_is_written_is_left_out(gpt2: Path, tmp_path: Path) -> None:

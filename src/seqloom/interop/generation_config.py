@@ -1,116 +1,308 @@
-"""How a checkpoint of the hub decodes by default: `generation_config.json` <-> our settings."""
+"""How a checkpoint of the hub decodes by default: `generation_config.json` <-> our settings.
+
+A setting is what `generate` of `transformers` makes of it, with the defaults that it fills in; what is not
+kept, or means another thing here, is named in a notice. Keys that change no text stand in a list with the
+reason.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
 from seqloom.config import DecodeConfig
 from seqloom.data.formats.json_values import as_list
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
 SAME = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty")
-"""Keys of one name and one meaning."""
-COUNTS = {"top_k": "top_k", "no_repeat_ngram_size": "no_repeat_ngram"}
-"""Theirs -> ours, where 0 stands for none."""
-UNKNOWN = (
+"""Keys of one name; the repetition penalty alone has another meaning, which is said."""
+THEIRS = {
+    "beam": "num_beams",
+    "diversity": "diversity_penalty",
+    "groups": "num_beam_groups",
+    "max_length": "max_length or max_new_tokens",
+    "min_length": "min_length or min_new_tokens",
+    "n_best": "num_return_sequences",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+}
+"""Our fields -> keys of other names, for messages."""
+READ = (
+    *SAME,
     "bad_words_ids",
-    "suppress_tokens",
     "begin_suppress_tokens",
-    "encoder_no_repeat_ngram_size",
-    "encoder_repetition_penalty",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "sequence_bias",
-    "force_words_ids",
-    "constraints",
-    "exponential_decay_length_penalty",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "eos_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "min_new_tokens",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "pad_token_id",
+    "suppress_tokens",
+    "top_k",
 )
-"""Settings that change what is written and that we have not got."""
-NEUTRAL: tuple[object, ...] = (None, 0, 1, 0.0, 1.0, [])
-"""Values with which they change nothing; True, which equals 1, is none of them."""
-NOT_KEPT = "not kept of generation_config.json: "
+WITHOUT_EFFECT: Mapping[str, Collection[str]] = {
+    "it says where the file comes from": (
+        "_commit_hash",
+        "_from_model_config",
+        "transformers_version",
+    ),
+    "it says what generate returns beside the text": (
+        "output_attentions",
+        "output_hidden_states",
+        "output_logits",
+        "output_scores",
+        "return_dict_in_generate",
+    ),
+    "it changes the speed and the memory alone": (
+        "compile_config",
+        "disable_compile",
+        "max_cache_len",
+        "prefill_chunk_size",
+        "use_cache",
+    ),
+    "it changes numbers that are not finite alone": ("remove_invalid_values",),
+    "a second model reads it, and a checkpoint has none": (
+        "assistant_confidence_threshold",
+        "assistant_ensemble_weight",
+        "assistant_lookbehind",
+        "max_matching_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "target_lookbehind",
+    ),
+}
+"""Reason -> keys that change no text."""
+NEUTRAL: Mapping[str, Collection[object]] = {
+    "assistant_early_exit": (),
+    "cache_config": (),
+    "cache_implementation": ("dynamic", "static", "offloaded", "offloaded_static", "hybrid"),
+    "constraints": (),
+    "continuous_batching_config": (),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": (),
+    "guidance_scale": (1,),
+    "is_assistant": (False,),
+    "low_memory": (False,),
+    "max_time": (),
+    "penalty_alpha": (0,),
+    "prompt_lookup_num_tokens": (),
+    "renormalize_logits": (False,),
+    "sequence_bias": (),
+    "speculation_type": (),
+    "stop_strings": (),
+    "token_healing": (False,),
+    "top_h": (),
+    "typical_p": (1,),
+    "use_mtp": (False,),
+    "watermarking_config": (),
+}
+"""Keys that are not kept -> the values with which they change nothing, beside null and an empty list."""
+GENERATION_KEYS = frozenset(READ).union(NEUTRAL, *WITHOUT_EFFECT.values())
+DEFAULT_NEW_TOKENS = 20
+DEFAULT_TOP_K = 50
+"""Of `transformers`, where nothing is said."""
+EARLY_STOPPING: Mapping[object, str] = {"never": "never", False: "likely", True: "full"}
+"""Theirs -> ours."""
 
 
-def decode_fields(
-    generation: JsonObject, *, writes_after: int | None, usual: JsonObject
-) -> tuple[Fields, list[str]]:
-    """Our settings, where `usual` are those of the task; and notices about settings that cannot be kept.
+@final
+@dataclass(frozen=True, kw_only=True)
+class HubGeneration:
+    """What a checkpoint says about decoding."""
 
-    `writes_after`: for an encoder-decoder the number of ids that its output begins with, which their lengths
-        count; None for a language model, whose lengths count the prompt and are not taken.
-    """
-    settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
-    for name, value in _translated(generation, writes_after).items():
-        # the beam is checked with all settings, below
-        wide_beam = {"beam": 1000} if name == "groups" else {}
+    content: JsonObject
+    """generation_config.json, or config.json where there is no such file."""
+    name: str
+    """Of that file."""
+    special_ids: SpecialIds
+    encodes: bool
+    """Whether it is an encoder-decoder, whose lengths count the ids that its output begins with; those of a
+    language model count the prompt."""
+    positions: int | None = None
+    """max_position_embeddings of config.json, which bounds the default length."""
+    notes: list[str] = field(default_factory=list)
+
+    def decode_config(self, usual: JsonObject) -> tuple[DecodeConfig, list[str]]:
+        """Our settings, where `usual` are those of the task; and notices about what is not kept."""
+        self.notes.clear()
+        settings = self._valid({**usual, "refill": True})
+        self._note_ids()
+        self._note_unknown()
+        return parse(DecodeConfig, settings, "decode."), list(self.notes)
+
+    def _valid(self, usual: Fields) -> Fields:
+        settings = usual
+        for name, value in self._fields():
+            # a beam must be a multiple of its groups, which are checked with all settings below
+            wide_beam = {"beam": 1000} if name == "groups" else {}
+            try:
+                parse(DecodeConfig, settings | {name: value} | wide_beam, "decode.")
+            except UsageError as error:
+                self._not_kept(f"{THEIRS.get(name, name)}, as {error}")
+                continue
+            settings = settings | {name: value}
         try:
-            parse(DecodeConfig, settings | {name: value} | wide_beam, "decode.")
+            parse(DecodeConfig, settings, "decode.")
         except UsageError as error:
-            notes.append(f"{NOT_KEPT}{error}")
-            continue
-        settings[name] = value
-    try:
-        parse(DecodeConfig, settings, "decode.")
-    except UsageError as error:
-        return dict(usual), [*notes, f"generation_config.json is not kept: {error}"]
-    return settings, notes
+            self.notes.append(f"{self.name} is not kept: {error}")
+            return usual
+        return settings
 
+    def _fields(self) -> Iterator[tuple[str, object]]:
+        """Our fields in an order in which each can be checked with those before."""
+        given = self._given()
+        samples, beams = given.get("do_sample") is True, given.get("num_beams", 1)
+        yield "strategy", "sample" if samples else "beam"
+        yield "beam", 1 if samples else beams
+        if samples and beams != 1:
+            self._not_kept(f"num_beams={shown(beams)}, as samples are drawn one by one here")
+        if samples:
+            yield "top_k", given.get("top_k", DEFAULT_TOP_K) or None
+        elif beams != 1:
+            yield "early_stopping", self._early_stopping(given.get("early_stopping", False))
+        yield from self._lengths(given)
+        for name in SAME:
+            if name in given:
+                yield name, given[name]
+        if given.get("repetition_penalty", 1) != 1:
+            self.notes.append(
+                f"repetition_penalty of {self.name} works on log-probabilities here, and not on the end mark:"
+                " texts may differ from those of transformers"
+            )
+        if given.get("no_repeat_ngram_size"):
+            yield "no_repeat_ngram", given["no_repeat_ngram_size"]
+        if given.get("no_repeat_ngram_size") == 1:
+            self.notes.append(f"no_repeat_ngram_size=1 of {self.name} spares the end mark here")
+        if given.get("num_beam_groups", 1) != 1:
+            yield "diversity", given.get("diversity_penalty", 0.0)
+            yield "groups", given["num_beam_groups"]
+        if given.get("num_return_sequences", 1) != 1:
+            yield "n_best", given["num_return_sequences"]
+        if "forced_eos_token_id" in given:
+            yield from self._forced_end(given["forced_eos_token_id"])
 
-def _translated(generation: JsonObject, writes_after: int | None) -> Fields:
-    given = {key: value for key, value in generation.items() if value is not None}
-    fields: Fields = {key: given[key] for key in SAME if key in given}
-    fields |= {ours: given[theirs] or None for theirs, ours in COUNTS.items() if theirs in given}
-    if "do_sample" in given or "num_beams" in given:
-        fields["strategy"] = "sample" if given.get("do_sample") else "beam"
-        fields["beam"] = given.get("num_beams") or 1
-    if given.get("num_beam_groups", 1) != 1:
-        fields |= {
-            "groups": given["num_beam_groups"],
-            "diversity": given.get("diversity_penalty") or 0.0,
+    def _given(self) -> Fields:
+        return {
+            key: value
+            for key, value in self.content.items()
+            if key in GENERATION_KEYS and value is not None
         }
-    if "max_new_tokens" in given:
-        fields["max_length"] = given["max_new_tokens"]
-    if writes_after is not None:
-        for key, least in (("max_length", 1), ("min_length", 0)):
-            match given.get(key):
-                case int(length):
-                    fields.setdefault(key, max(least, length - writes_after))
-    return fields
+
+    def _early_stopping(self, value: object) -> object:
+        known = isinstance(value, bool | str) and value in EARLY_STOPPING
+        return EARLY_STOPPING[value] if known else value
+
+    def _lengths(self, given: Fields) -> Iterator[tuple[str, object]]:
+        """The longest and the shortest output in new ids."""
+        # a forced begin counts as new there, and belongs to the beginning here
+        forced = max(0, len(self.special_ids.bos) - 1) if self.encodes else 0
+        before = 1 + forced if self.encodes else 0
+        longest, key = given.get("max_new_tokens"), "max_new_tokens"
+        less = forced
+        if longest is None and "max_length" in given:
+            longest, key, less = given["max_length"], "max_length", before
+            if not self.encodes:
+                self.notes.append(
+                    f"max_length={shown(longest)} of {self.name} counts the prompt in transformers, but here"
+                    " new tokens alone; set decode.max_length"
+                )
+        elif longest is None:
+            bounded = self.encodes and self.positions is not None
+            longest = (
+                min(DEFAULT_NEW_TOKENS, (self.positions or 0) - 1)
+                if bounded
+                else DEFAULT_NEW_TOKENS
+            )
+            self.notes.append(
+                f"{self.name} has no max_length: at most {longest} new tokens, as in transformers; set"
+                " decode.max_length"
+            )
+        if type(longest) is int and longest - less < 1:
+            self._not_kept(f"{key}={longest}, which leaves no token to write")
+            longest = less + 1
+        longest = longest - less if type(longest) is int else longest
+        yield "max_length", longest
+        yield from self._shortest(given, longest, forced, before)
+
+    def _shortest(
+        self, given: Fields, longest: object, forced: int, before: int
+    ) -> Iterator[tuple[str, object]]:
+        shortest, less = given.get("min_new_tokens"), forced
+        if shortest is None and "min_length" in given:
+            shortest, less = given["min_length"], before
+            if not self.encodes and shortest:
+                self._not_kept(
+                    f"min_length={shown(shortest)}, which counts the prompt; set decode.min_length, which"
+                    " does not"
+                )
+                return
+        if type(shortest) is int and type(longest) is int:
+            yield "min_length", min(max(0, shortest - less), longest)
+        elif shortest is not None:
+            yield "min_length", shortest
+
+    def _forced_end(self, forced: object) -> Iterator[tuple[str, object]]:
+        eos = self.special_ids.eos
+        if eos is not None and forced in (eos, [eos]):
+            yield "forced_end", True
+        else:
+            self._not_kept(
+                f"forced_eos_token_id={shown(forced)}, as it is not the id that ends a text"
+            )
+
+    def _note_ids(self) -> None:
+        """Notices about ids that are not as in `transformers`. Forbidden ids are never written anyway:
+        Marian bans only its `<pad>`."""
+        never = [*self.special_ids.forbidden, *([i] for i in self.special_ids.forbidden)]
+        for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"):
+            value = self.content.get(key)
+            ids = [] if value is None else as_list(value)
+            if ids is None or any(one not in never for one in ids):
+                self._not_kept(f"{key}, which is not known here")
+        if not self.encodes and self.content.get("forced_bos_token_id") is not None:
+            self._not_kept("forced_bos_token_id, which belongs to encoder-decoders here")
+        ends = as_list(self.content.get("eos_token_id")) or []
+        if len(ends) > 1:
+            self._not_kept(f"eos_token_id after the first, {shown(ends[1:])}; one ends a text")
+
+    def _note_unknown(self) -> None:
+        """Notices about settings that are not known here and change something."""
+        config = self.name == "config.json"
+        settled = frozenset(READ).union(*WITHOUT_EFFECT.values())
+        for key, value in self.content.items():
+            known = key in GENERATION_KEYS
+            if key in settled or value in (None, []) or (config and not known):
+                continue
+            if not any(_same(value, neutral) for neutral in NEUTRAL.get(key, ())):
+                self._not_kept(f"{shown(key)}={shown(value)}, which is not known here")
+
+    def _not_kept(self, what: str) -> None:
+        self.notes.append(f"not kept of {self.name}: {what}")
 
 
-def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) -> list[str]:
-    """Notices about settings that we have not got; `encodes`: of an encoder-decoder.
-
-    Forbidden ids are never written anyway: Marian bans only its `<pad>`. An encoder-decoder that is forced to
-    its end at the last step writes the same as one that is cut there.
-    """
-    names = [
-        name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NEUTRAL
-    ]
-    banned, never = as_list(generation.get("bad_words_ids")), [[i] for i in special_ids.forbidden]
-    if banned is not None and all(ids in never for ids in banned):
-        names = [name for name in names if name != "bad_words_ids"]
-    match generation:
-        case {"early_stopping": True, "num_beams": int(beams)} if beams > 1:
-            names.append("early_stopping")
-    forced = generation.get("forced_eos_token_id")
-    if forced is not None and not (encodes and forced in (special_ids.eos, [special_ids.eos])):
-        names.append("forced_eos_token_id")
-    names += [
-        name
-        for name in ("min_new_tokens", "stop_strings")
-        if generation.get(name) not in (None, 0, [])
-    ]
-    notes = [f"{NOT_KEPT}{name}, which is not known here" for name in names]
-    ends = as_list(generation.get("eos_token_id")) or []
-    if len(ends) > 1:
-        notes.append(
-            f"{NOT_KEPT}eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text"
-        )
-    return notes
+def _same(one: object, two: object) -> bool:
+    """Equality in which true is not 1."""
+    return one == two and isinstance(one, bool) == isinstance(two, bool)
 
 
 def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> Fields:
@@ -130,7 +322,8 @@ def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> Fie
     else:
         content["length_penalty"] = decode.length_penalty
         if decode.refill:
-            content["early_stopping"] = "never"
+            theirs = {ours: theirs for theirs, ours in EARLY_STOPPING.items()}
+            content["early_stopping"] = theirs[decode.early_stopping]
     if decode.max_length is not None and writes_after is None:
         content["max_new_tokens"] = decode.max_length
     elif decode.max_length is not None and writes_after is not None:

@@ -6,10 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.files import is_there
 
 SCHEME = "hf://"
 FILES = (
-    *("config.json", "generation_config.json", "preprocessor_config.json"),
+    *("config.json", "generation_config.json", "preprocessor_config.json", "adapter_config.json"),
     *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *(
@@ -29,6 +30,25 @@ FILES = (
     ),
 )
 """What is read of a repository; nothing else is fetched."""
+NO_MODELS = {
+    "adapter_config.json": (
+        "an adapter such as LoRA, which only changes a base model; the base model is needed: merge the two"
+        " (merge_and_unload of peft), save that, and name its folder"
+    ),
+    "model_index.json": "a pipeline of diffusers; name the folder of one of its models",
+    "*.gguf": "a model for llama.cpp (.gguf), which does not open here; get its safetensors",
+}
+"""Patterns of files that a folder without config.json may hold -> what it is then."""
+
+
+def foreign_kind(folder: Path) -> str | None:
+    """What is wrong with a folder without config.json that holds something else; None for others."""
+    if is_there(folder / "config.json"):
+        return None
+    for pattern, what in NO_MODELS.items():
+        for found in folder.glob(pattern):
+            return f"holds {printable(found.name)} and no config.json: it is {what}"
+    return None
 
 
 def is_hub_name(place: str | Path) -> bool:

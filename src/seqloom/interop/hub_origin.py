@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.config import DecodeConfig
-from seqloom.data.formats.json_values import as_list
-from seqloom.files import JsonObject
+from seqloom.data.formats.json_values import as_list, as_object
+from seqloom.errors import FolderError
+from seqloom.files import JsonObject, is_there
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.config_options import Fields
-from seqloom.interop.generation_config import decode_fields, not_kept
+from seqloom.interop.generation_config import HubGeneration
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse
-from seqloom.text.hub.special_ids import is_encoder_decoder
+from seqloom.text.hub.special_ids import is_encoder_decoder, notes_on_ids
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+GENERATING = ("translation", "text-generation")
+"""The tasks whose models write text."""
 
 
 @final
@@ -27,29 +30,38 @@ class HubOrigin(NamedTuple):
 
     content: Fields
     """config.json."""
-    generation: Fields
-    """generation_config.json; empty where there is none."""
+    generation: JsonObject | None
+    """generation_config.json; None where there is none."""
     pooling: Pooling | None = None
     """What the files of sentence-transformers say; None where there are none."""
 
     @classmethod
     def of(cls, folder: Path) -> HubOrigin:
         """Raises FolderError where a file is damaged."""
-        return cls(
-            read_object(folder / CONFIG), read_object(folder / GENERATION), pooling_of(folder)
-        )
+        there = is_there(folder / GENERATION)
+        generation = read_object(folder / GENERATION) if there else None
+        return cls(read_object(folder / CONFIG), generation, pooling_of(folder))
 
     @classmethod
     def of_run(cls, folder: Path, content: JsonObject) -> HubOrigin | None:
-        """Of a run folder with this config.json; None where its model comes from no checkpoint."""
+        """Of a run folder with this config.json; None where its model comes from no checkpoint. Raises
+        FolderError where what it says of the checkpoint is damaged."""
         kept = content.get("hub")
-        if not isinstance(kept, dict):
+        if kept is None:
             return None
-        return cls(kept["config"], kept["generation"], pooling_of(folder))
+        hub = as_object(kept) or {}
+        config, generation = as_object(hub.get("config")), hub.get("generation")
+        if config is None or (generation is not None and as_object(generation) is None):
+            raise FolderError(
+                "hub must hold config and generation, the files that the model came with, but does not;"
+                " import the model again",
+                folder / CONFIG,
+            )
+        return cls(dict(config), as_object(generation), pooling_of(folder))
 
     def ids(self) -> Fields:
         """Keys such as eos_token_id; those of generation_config.json override."""
-        both = {**self.content, **self.generation}
+        both = {**self.content, **(self.generation or {})}
         return {key: value for key, value in both.items() if key.endswith("_token_id")}
 
     def architectures(self) -> list[str]:
@@ -57,15 +69,23 @@ class HubOrigin(NamedTuple):
         return [str(name) for name in as_list(self.content.get("architectures")) or []]
 
     def decoding(
-        self, task_decode: JsonObject, tokenizer: StoredTokenizer
+        self, task: str, usual: JsonObject, tokenizer: StoredTokenizer
     ) -> tuple[DecodeConfig, list[str]]:
-        """How it decodes, starting from the defaults of its task; and notices about that."""
-        encodes = is_encoder_decoder(self.content)
-        writes_after = len(tokenizer.special_ids.bos) if encodes else None
-        generation = self.generation or self.content
-        fields, notes = decode_fields(generation, writes_after=writes_after, usual=task_decode)
-        notes += not_kept(generation, tokenizer.special_ids, encodes=encodes)
-        return parse(DecodeConfig, fields, "decode."), notes
+        """How it decodes, starting from the `usual` settings of its task; and notices about that."""
+        if task not in GENERATING:
+            return parse(DecodeConfig, usual, "decode."), []
+        there = self.generation is not None
+        positions = self.content.get("max_position_embeddings")
+        generation = HubGeneration(
+            content=self.content if self.generation is None else self.generation,
+            name=GENERATION if there else CONFIG,
+            special_ids=tokenizer.special_ids,
+            encodes=is_encoder_decoder(self.content),
+            positions=positions if type(positions) is int else None,
+        )
+        decode, notes = generation.decode_config(usual)
+        said = notes_on_ids(self.content, self.generation, tokenizer.vocabulary_size)
+        return decode, [*said, *notes]
 
 
 def hub_tokenizer(folder: Path, hub_config: JsonObject, vocabulary_size: int) -> HubTokenizer:

@@ -43,7 +43,7 @@ from seqloom.interop.checkpoint import (
     read_family,
 )
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.hub import fetched, is_hub_name
+from seqloom.interop.hub import fetched, foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
@@ -69,7 +69,7 @@ from seqloom.version import VERSION
 
 IDLE = {
     "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
-    "sample": ("beam", "length_penalty", "groups", "diversity", "refill"),
+    "sample": ("beam", "length_penalty", "groups", "diversity", "refill", "early_stopping"),
 }
 """Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
@@ -248,7 +248,8 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
         tokenizer: StoredTokenizer = imported
-        decode, said = origin.decoding(decode_defaults(str(content["task"])), imported)
+        name = str(content["task"])
+        decode, said = origin.decoding(name, decode_defaults(name), imported)
         notes += tuple(said)
     else:
         tokenizer = tokenizer_of(folder, content)
@@ -297,8 +298,15 @@ def pretrained_from(place: str | Path) -> Pretrained:
 
 def _pretrained_folder(place: str | Path) -> Path:
     folder = resolve_folder(place)
-    files.require_folder(folder, "a model to begin with", CONFIG)
+    _require_model(folder, "a model to begin with")
     return folder
+
+
+def _require_model(folder: Path, what: str, hint: str = "") -> None:
+    """Raises FolderError where a folder holds no config.json; what it holds instead is named."""
+    if (foreign := foreign_kind(folder)) is not None:
+        raise FolderError(f"must be {what}, but {foreign}", folder)
+    files.require_folder(folder, what, CONFIG, hint)
 
 
 def origin_of(folder: Path) -> HubOrigin | None:
@@ -311,12 +319,10 @@ def origin_of(folder: Path) -> HubOrigin | None:
 
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:
     """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
-    hub = content.get("hub")
-    return (
-        read_tokenizer(folder / TOKENIZER)
-        if hub is None
-        else hub_tokenizer(folder, hub["config"], content["vocabulary_size"])
-    )
+    origin = HubOrigin.of_run(folder, content)
+    if origin is None:
+        return read_tokenizer(folder / TOKENIZER)
+    return hub_tokenizer(folder, origin.content, content["vocabulary_size"])
 
 
 def _decoding(path: Path) -> DecodeConfig:
@@ -366,7 +372,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
     neither, or a file in it is missing or damaged."""
     folder = resolve_folder(folder)
-    files.require_folder(folder, "a run folder", CONFIG, "; make one with: seqloom train")
+    _require_model(folder, "a run folder", "; make one with: seqloom train")
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
         content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}

@@ -18,7 +18,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
 from seqloom.interop.generation_config import generation_content
-from seqloom.interop.hub import is_hub_name
+from seqloom.interop.hub import foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.post_processor import with_prefix_space, with_special_entries, with_template
 from seqloom.interop.sentence_transformers import write_pooling
@@ -70,10 +70,11 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     if is_hub_name(place):
         logger.info(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
-        hint = "; it is a run folder of seqloom already" if (source / CONFIG).is_file() else ""
+        there = (source / CONFIG).is_file()
+        hint = "is a run folder of seqloom already" if there else foreign_kind(source)
         raise UsageError(
             f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an"
-            f" ARPA file, but is neither{hint}"
+            f" ARPA file, but {hint or 'is neither'}"
         )
     checkpoint = read_checkpoint(source, dtype)
     model, task = checkpoint.model, checkpoint.task
@@ -82,7 +83,7 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     tokenizer = None
     if task != run_folder.IMAGES:
         tokenizer = hub_tokenizer(source, origin.content, checkpoint.config.vocabulary_size)
-        decode, more = origin.decoding(run_folder.decode_defaults(task), tokenizer)
+        decode, more = origin.decoding(task, run_folder.decode_defaults(task), tokenizer)
         notes += more
     for note in notes:
         logger.info(note)

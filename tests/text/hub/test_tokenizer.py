@@ -30,7 +30,12 @@ from seqloom.text.hub.sentencepiece_model import (
     SentencePieceModel,
     read_sentencepiece,
 )
-from seqloom.text.hub.special_ids import TokenizerSpecials, special_ids_of, template_of
+from seqloom.text.hub.special_ids import (
+    TokenizerSpecials,
+    notes_on_ids,
+    special_ids_of,
+    template_of,
+)
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 from seqloom.text.hub.tokenizer_files import TokenizerSettings, sentencepiece_tokenizer
 
@@ -643,15 +648,42 @@ def test_a_template_is_read_off_every_processor() -> None:
     assert template_of(None) == template_of({"type": "ByteLevel"}) == SpecialTokenTemplate()
 
 
-@pytest.mark.parametrize("wrong", [10, -1, "2", True, 1.0])
-def test_a_mark_that_is_no_id_is_refused(wrong: Any) -> None:
-    with pytest.raises(FolderError, match=r"^config\.json: eos_token_id must be an id from 0 to 9"):
-        special_ids_of(
-            {"model_type": "gpt2", "eos_token_id": wrong},
-            10,
-            TokenizerSpecials(),
-            SpecialTokenTemplate(),
-        )
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("wrong", [-1, "2", True, 1.0])
+def test_a_mark_that_is_no_id_is_refused_with_its_file(
+    wrong: Any, name: str, tmp_path: Path
+) -> None:
+    ids = {"eos_token_id": wrong}
+    config = gpt2(tmp_path) | (ids if name == "config.json" else {})
+    if name != "config.json":
+        write(tmp_path, generation_config__json=ids)
+    with pytest.raises(FolderError, match=rf"/{name}: eos_token_id must be an id from 0 on"):
+        read_hub_tokenizer(tmp_path, config)
+
+
+def test_a_mark_beyond_the_vocabulary_is_left_out_for_the_tokenizers_own_and_said() -> None:
+    """A small GPT-2 has the ids of the large one, which transformers writes by default."""
+    own = TokenizerSpecials(bos=3, eos=4)
+    for config in ({"model_type": "gpt2"}, {"model_type": "gpt2", "eos_token_id": [50256, 1]}):
+        found = special_ids_of(config, 10, own, SpecialTokenTemplate())
+        assert (found.bos, found.eos) == ((3,), 4)
+        notes = notes_on_ids(config, None, 10)
+        assert [note.split(" is ")[0] for note in notes] == [
+            "bos_token_id=50256",
+            "eos_token_id=50256",
+        ]
+        assert notes_on_ids(config, None, 50257) == []
+
+
+def test_an_id_that_config_json_alone_has_is_said() -> None:
+    config = {"model_type": "bart", "decoder_start_token_id": 7, "eos_token_id": 2}
+    said = notes_on_ids(config, {"eos_token_id": 2}, 10)
+    assert said == [
+        "decoder_start_token_id=7 is that of config.json, as generation_config.json has none"
+    ]
+    # transformers begins with bos then
+    assert notes_on_ids(config, {"eos_token_id": 2, "bos_token_id": 7}, 10) == []
+    assert notes_on_ids(config, None, 10) == []
 
 
 # --- what is refused, and what is not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.errors import FolderError, shown
@@ -21,6 +22,15 @@ DEFAULTS: dict[str, dict[str, int]] = {
 }
 """What a `config.json` means that leaves a key out (the configuration classes of `transformers`)."""
 
+IDS = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+)
+"""The keys that are read here."""
+
 ENCODERS = ("bert", "roberta", "electra")
 DECODERS = ("openai-gpt", "gpt2")
 ENCODER_DECODERS = ("t5", "bart", "marian")
@@ -34,6 +44,8 @@ class TokenizerSpecials(NamedTuple):
     unk: int | None = None
     pad: int | None = None
     mask: int | None = None
+    bos: int | None = None
+    eos: int | None = None
 
 
 def template_of(processor: Component | None) -> SpecialTokenTemplate:
@@ -59,7 +71,10 @@ def template_of(processor: Component | None) -> SpecialTokenTemplate:
 
 
 def is_encoder_decoder(config: JsonObject) -> bool:
-    return bool(config.get("is_encoder_decoder", config.get("model_type") in ENCODER_DECODERS))
+    family = config.get("model_type")
+    if family in (*ENCODERS, *DECODERS, *ENCODER_DECODERS):
+        return family in ENCODER_DECODERS
+    return config.get("is_encoder_decoder") is True
 
 
 def special_ids_of(
@@ -74,15 +89,17 @@ def special_ids_of(
 
     An encoder reads the template around a text; a decoder begins with `bos`. A decoder of the hub has no
     `<pad>` that is used for nothing else, so its pad is -1. What a model may write though it is no text (the
-    sentinels of T5) is not forbidden. Raises FolderError where an id is none.
+    sentinels of T5) is not forbidden. An id beyond the vocabulary is left out, and the tokenizer's own taken
+    (`notes_on_ids` says so). Raises FolderError where an id is none.
     """
     family = str(config.get("model_type", ""))
-    configured_bos = _id(config, "bos_token_id", family, size)
-    eos = _id(config, "eos_token_id", family, size)
-    pad = _id(config, "pad_token_id", family, size)
-    start = _id(config, "decoder_start_token_id", family, size)
-    forced = _id(config, "forced_bos_token_id", family, size)
-    pad = specials.pad if pad is None else pad
+    ids = {name: configured_id(config, name) for name in IDS}
+    beyond = {name for name, i in ids.items() if i is not None and i >= size}
+    ids |= dict.fromkeys(beyond, None)
+    configured_bos = specials.bos if "bos_token_id" in beyond else ids["bos_token_id"]
+    eos = specials.eos if "eos_token_id" in beyond else ids["eos_token_id"]
+    start, forced = ids["decoder_start_token_id"], ids["forced_bos_token_id"]
+    pad = specials.pad if ids["pad_token_id"] is None else ids["pad_token_id"]
     encoder = False
     if is_encoder_decoder(config):
         first = next((i for i in (start, pad, configured_bos) if i is not None), None)
@@ -113,11 +130,18 @@ def _present(*ids: int | None) -> tuple[int, ...]:
     return tuple(i for i in ids if i is not None)
 
 
-def _id(config: JsonObject, name: str, family: str, size: int) -> int | None:
-    """An id of the configuration; the first where several end a text."""
+def check_special_ids(content: JsonObject, path: Path) -> None:
+    """Raises FolderError that names the file and the key where an id is none."""
+    for name in IDS:
+        if name in content:
+            configured_id(content, name, path)
+
+
+def configured_id(config: JsonObject, name: str, path: Path | None = None) -> int | None:
+    """An id of the configuration, or the default of its family; the first where several end a text. Raises
+    FolderError where it is no id."""
     if name not in config:
-        default = DEFAULTS.get(family, {}).get(name)
-        return default if default is not None and default < size else None
+        return DEFAULTS.get(str(config.get("model_type", "")), {}).get(name)
     value = config[name]
     match value:
         case [first, *_] if name == "eos_token_id":
@@ -125,10 +149,34 @@ def _id(config: JsonObject, name: str, family: str, size: int) -> int | None:
     if value is None:
         return None
     # True would count as an int
-    if type(value) is int and 0 <= value < size:
+    if type(value) is int and value >= 0:
         return value
-    raise FolderError(
-        f"config.json: {name} must be an id from 0 to {size - 1}, but is {shown(value)}; mend config.json"
+    raise FolderError(f"{name} must be an id from 0 on, but is {shown(value)}; mend it", path)
+
+
+def notes_on_ids(config: JsonObject, generation: JsonObject | None, size: int) -> list[str]:
+    """Notices about ids that are not taken as they are: those beyond a vocabulary of `size`, and those that
+    config.json alone has, though `transformers` looks into generation_config.json where there is one."""
+    given = {key: value for key, value in (generation or {}).items() if value is not None}
+    notes = []
+    for name in IDS:
+        i = configured_id({**config, **given}, name)
+        if i is not None and i >= size:
+            notes.append(
+                f"{name}={i} is beyond the vocabulary of {size} ids and is left out; where the tokenizer has"
+                " such a mark, it is taken"
+            )
+        elif i is None or generation is None or name in given or not _decides(config, name):
+            continue
+        elif name != "decoder_start_token_id" or given.get("bos_token_id") != i:
+            notes.append(f"{name}={i} is that of config.json, as generation_config.json has none")
+    return notes
+
+
+def _decides(config: JsonObject, name: str) -> bool:
+    """Whether generation looks at an id."""
+    return name == "eos_token_id" or (
+        name in ("decoder_start_token_id", "forced_bos_token_id") and is_encoder_decoder(config)
     )
 
 

@@ -19,12 +19,13 @@ from typing import final
 from tokenizers import Encoding, Tokenizer
 
 from seqloom.errors import FolderError, SeqloomError, shown
-from seqloom.files import JsonObject, is_there, read_bytes, read_json
+from seqloom.files import JsonObject, is_there, read_bytes, read_json_object
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
 from seqloom.text.hub.special_ids import (
     TokenizerSpecials,
+    check_special_ids,
     special_ids_of,
     special_token_names,
     template_of,
@@ -288,9 +289,12 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
     """`side`: the language, for Marian."""
     content = tokenizer_json(folder, str(config.get("model_type", "")), side)
     settings = TokenizerSettings.of(folder)
-    generation: dict[str, object] = {}
-    if is_there(folder / "generation_config.json"):
-        generation = read_json(folder / "generation_config.json")
+    generation_path = folder / "generation_config.json"
+    generation: JsonObject = {}
+    if is_there(generation_path):
+        generation = read_json_object(generation_path)
+    check_special_ids(config, folder / "config.json")
+    check_special_ids(generation, generation_path)
     try:
         given = {key: value for key, value in generation.items() if value is not None}
         effective = {**config, **given}
@@ -356,7 +360,8 @@ def _specials(
     mask = settings.token("mask") or next(
         (name for name in ("[MASK]", "<mask>") if name in added), ""
     )
-    return TokenizerSpecials(unk, entries.get(settings.token("pad") or ""), entries.get(mask))
+    pad, bos, eos = (entries.get(settings.token(role) or "") for role in ("pad", "bos", "eos"))
+    return TokenizerSpecials(unk, pad, entries.get(mask), bos, eos)
 
 
 def _special(pipeline: Pipeline, special_ids: SpecialIds) -> set[int]:
