@@ -16,9 +16,11 @@ from torch import Tensor
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import is_hub_folder, read_checkpoint
 from seqloom.interop.export import target_of
+from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.weights import StoredWeights, write_weights
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.runs import run_folder
 
 WEIGHTS = "model.safetensors"
 
@@ -66,7 +68,7 @@ def refusal(folder: Path) -> str:
         ({"model_type": "gone"}, "model_type must be one of"),
         (
             {"architectures": ["GPT2DoubleHeadsModel"]},
-            "GPT2ForSequenceClassification, but is GPT2DoubleHeads",
+            "GPT2ForSequenceClassification, but is ['GPT2DoubleHeadsModel']",
         ),
         (
             {"scale_attn_by_inverse_layer_idx": True},
@@ -80,14 +82,20 @@ def refusal(folder: Path) -> str:
         ({"activation_function": ["gelu"]}, "is not known here"),
         (
             {"architectures": [["x"]]},
-            "must be one of GPT2LMHeadModel, GPT2Model, GPT2ForSequenceClassification, but is ['x']",
+            "one of GPT2LMHeadModel, GPT2Model, GPT2ForSequenceClassification, but is [['x']]",
         ),
         ({"n_embd": 3 * 2**40}, "sizes must be those of a model, but with these none can be made"),
         ({"n_embd": 3 * 10**30}, "sizes must be those of a model, but with these none can be made"),
         ({"n_layer": 2**40}, f"n_layer must be at most the number of tensors, 40, but is {2**40}"),
         ({"resid_pdrop": float("nan")}, "a number must be finite, but one is NaN"),
-        ({"n_head": 5}, "heads must divide"),
-        ({"n_head": "three"}, "heads must be"),
+        ({"n_head": 5}, "n_head must divide n_embd, but 12 is not a multiple of 5"),
+        ({"n_head": "three"}, "n_head must be"),
+        ({"n_head": 4, "num_attention_heads": 5}, "n_head must divide n_embd"),
+        (
+            {"architectures": "GPT2LMHeadModel"},
+            "architectures of a gpt2 must be a list with one of",
+        ),
+        ({"architectures": [{"x": 1}]}, "but is [{'x': 1}]"),
         ({"n_embd": 24}, "transformer.wte.weight must have shape (19, 24), but has (19, 12)"),
         ({"n_layer": 4}, "these tensors are missing: transformer.h.3.ln_1.weight"),
         ({"n_layer": 2}, "have none: transformer.h.2."),
@@ -103,6 +111,17 @@ def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], 
     ("name", "values", "said"),
     [
         ("t5", {"feed_forward_proj": ["relu"]}, "t5's feed_forward_proj=['relu']"),
+        ("t5", {"is_gated_act": True}, "is_gated_act=True is not known here"),
+        (
+            "t5",
+            {"relative_attention_num_buckets": 1},
+            "relative_attention_num_buckets must be a multiple of 4, but is 1",
+        ),
+        (
+            "t5",
+            {"relative_attention_max_distance": 3},
+            "relative_attention_max_distance must be above half of relative_attention_num_buckets",
+        ),
         (
             "t5",
             {"num_decoder_layers": 2**40},
@@ -137,7 +156,7 @@ def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], 
         (
             "vit",
             {"architectures": ["ViTModel"]},
-            "must be one of ViTForImageClassification, but is ViTModel",
+            "must be a list with one of ViTForImageClassification, but is ['ViTModel']",
         ),
         (
             "marian",
@@ -186,6 +205,66 @@ def test_an_output_that_is_not_what_it_is_said_to_be_tied_with_is_kept_and_said(
     found = read_checkpoint(folder)
     assert not found.config.tie_output
     assert "lm_head.weight is not transformer.wte.weight" in found.notes[0]
+
+
+def test_an_embedding_under_the_name_of_a_copy_is_taken_and_never_the_output(
+    tmp_path: Path,
+) -> None:
+    """As in madlad400, whose file has no shared.weight."""
+    saved("t5-v1.1-untied", tmp_path)
+    change(tmp_path, tie_word_embeddings=False)
+    known, before = load_file(tmp_path / WEIGHTS), read_checkpoint(tmp_path)
+    rewrite(
+        tmp_path,
+        shared__weight=None,
+        encoder__embed_tokens__weight=None,
+        decoder__embed_tokens__weight=known["shared.weight"].clone(),
+    )
+    after = read_checkpoint(tmp_path)
+    assert after.config == before.config
+    for name, tensor in before.model.state_dict().items():
+        assert torch.equal(after.model.state_dict()[name], tensor)
+    rewrite(tmp_path, decoder__embed_tokens__weight=None)
+    assert "missing: shared.weight" in refusal(tmp_path)
+
+
+def test_the_weight_of_an_untied_output_is_no_embedding(folder: Path) -> None:
+    embedding = load_file(folder / WEIGHTS)["transformer.wte.weight"]
+    rewrite(folder, transformer__wte__weight=None, lm_head__weight=embedding)
+    assert read_checkpoint(folder).config.tie_output
+    change(folder, tie_word_embeddings=False)
+    assert "missing: transformer.wte.weight" in refusal(folder)
+
+
+def test_a_type_of_weights_that_is_not_kept_is_said(folder: Path) -> None:
+    change(folder, dtype="float16")
+    assert read_checkpoint(folder).notes == [
+        "dtype=float16 of config.json is not kept: weights are float32"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("adapter_config.json", "an adapter such as LoRA, which only changes a base model"),
+        ("model_index.json", "a pipeline of diffusers"),
+        ("small.gguf", "a model for llama.cpp"),
+        ("notes.txt", "holds no config.json"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_called_what_it_is(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / name).write_text("{}")
+    for ask in (run_folder.load_run, run_folder.pretrained_from):
+        with pytest.raises(FolderError, match=said):
+            ask(tmp_path)
+
+
+@pytest.mark.parametrize("hub", [{}, [], 3, {"config": []}, {"config": {}, "generation": 3}])
+def test_what_a_run_folder_says_of_its_checkpoint_may_be_damaged(folder: Path, hub: Any) -> None:
+    with pytest.raises(FolderError, match=r"config\.json: hub must hold config and generation"):
+        HubOrigin.of_run(folder, {"hub": hub})
 
 
 def test_copies_and_sinusoids_that_are_none_are_refused(tmp_path: Path) -> None:

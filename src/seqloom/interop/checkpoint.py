@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seqloom import files
-from seqloom.data.formats.json_values import as_list, as_text
+from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
@@ -91,7 +91,7 @@ def read_checkpoint(
     names = family.names_of_encoder if bare else family.names_of(architecture)
     tensors = CheckpointTensors(weights, names)
     fields = _fields(content, folder / CONFIG, family, architecture, tensors, bare=bare)
-    notes = family.options.notes(content)
+    notes = family.notes(content)
     if content.get("quantization_config") is not None:
         notes.append(
             "quantization_config of config.json changes nothing here: the weights are not quantised"
@@ -102,12 +102,13 @@ def read_checkpoint(
         notes.append(
             f"{output} is not {embedding}, though config.json says that they are tied: both are kept"
         )
+    tensors.tied_output = fields.get("tie_output") is not False
     plan = _plan(content, folder / CONFIG, family, architecture, fields, weights)
     rules = {name: names.rule_for(name, plan.encoder_config) for name in unique_tensors(plan.empty)}
     missing = tensors.missing(plan.empty, rules, new)
     notes += tensors.unexpected(rules.values())
     if dtype is None:
-        dtype = _widest(weights, notes)
+        dtype = _widest(weights, content, notes)
     present = [name for name, rule in rules.items() if rule.theirs and name not in missing]
     # a copy waits for fresh pages of memory more than for the file, so threads help
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -134,19 +135,19 @@ def read_family(folder: Path) -> tuple[Fields, HubFamily, Architecture]:
     family = FAMILIES.get(as_text(hub_type) or "")
     if family is None:
         raise FolderError(
-            f"model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}",
+            f"model_type must be one of {', '.join(FAMILIES)}, but is {shown(hub_type)}",
             path,
         )
     named = content.get("architectures") or [next(iter(family.architectures))]
-    listed = as_list(named)
-    names = [str(name) for name in ([named] if listed is None else listed)]
-    if listed is None or len(names) != 1 or names[0] not in family.architectures:
-        raise FolderError(
-            f"the architecture of a {hub_type} must be one of {', '.join(family.architectures)}, but is"
-            f" {printable(', '.join(names))}",
-            path,
-        )
-    architecture = family.architectures[names[0]]
+    match named:
+        case [str(name)] if name in family.architectures:
+            architecture = family.architectures[name]
+        case _:
+            raise FolderError(
+                f"architectures of a {hub_type} must be a list with one of"
+                f" {', '.join(family.architectures)}, but is {shown(named)}",
+                path,
+            )
     if architecture.head is not None:
         architecture = replace(architecture, task=TASKS[architecture.head.kind_of(content, path)])
     return content, family, architecture
@@ -197,7 +198,7 @@ def _plan(
     model_type = family.model_type
     config_class, model_class, _ = model_family(model_type)
     try:
-        encoder_config = config = parse(config_class, fields, prefix="")
+        encoder_config = config = parse(config_class, fields, prefix="model.")
         _check_layers(encoder_config, family, weights, path)
         if architecture.head is not None:
             model_type = ENCODER_WITH_HEAD
@@ -212,7 +213,7 @@ def _plan(
             model_type, model_class, config, encoder_config, empty_model(model_class, config)
         )
     except UsageError as error:
-        raise FolderError(str(error), path) from None
+        raise FolderError(family.options.in_their_words(str(error)), path) from None
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what torch counts to
         reason = shown(str(error).partition("\n")[0], 200)
         raise FolderError(
@@ -245,9 +246,8 @@ def _filled(
 
 def _check_layers(config: object, family: HubFamily, weights: StoredWeights, path: Path) -> None:
     """Raises FolderError for more layers than there are tensors."""
-    names = {option.ours: option.theirs for option in family.options.table}
     for name, problem in endless_layers(vars(config), len(weights.stored)).items():
-        raise FolderError(f"{names.get(name, f'num_{name}')} {problem}", path)
+        raise FolderError(family.options.in_their_words(f"model.{name} {problem}"), path)
 
 
 def endless_layers(fields: JsonObject, tensors: int) -> dict[str, str]:
@@ -296,12 +296,18 @@ def assign(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: ours[id(tensor)] for name, tensor in named.items()}, assign=True)
 
 
-def _widest(weights: StoredWeights, notes: list[str]) -> torch.dtype:
-    """float64 where the file has it, else float32; a notice says where that is not what the file has."""
+def _widest(weights: StoredWeights, content: JsonObject, notes: list[str]) -> torch.dtype:
+    """float64 where the file has it, else float32; a notice says where that is not what the file has, or what
+    config.json asks for."""
     dtypes = {stored.dtype for stored in weights.stored.values() if stored.dtype.is_floating_point}
     widest = torch.float64 if torch.float64 in dtypes else torch.float32
     if short := sorted(dtype_name(dtype) for dtype in dtypes if dtype.itemsize < 4):
         notes.append(f"weights in {' and '.join(short)} were made {dtype_name(widest)}")
+    asked = content.get("torch_dtype") if content.get("dtype") is None else content["dtype"]
+    if asked not in (None, "auto", dtype_name(widest), *short):
+        notes.append(
+            f"dtype={shown(asked)} of config.json is not kept: weights are {dtype_name(widest)}"
+        )
     return widest
 
 

@@ -34,6 +34,8 @@ class CheckpointTensors:
         self.names = names
         self.file_names = {self._current_name(name): name for name in weights.stored}
         """Name of today -> name in the file."""
+        self.tied_output = True
+        """Whether the weight of the output is a copy of the embedding."""
 
     def _current_name(self, name: str) -> str:
         for old, current in self.names.legacy_suffixes.items():
@@ -42,8 +44,12 @@ class CheckpointTensors:
         return name
 
     def find(self, name: str) -> str | None:
-        """The name in the file; where it is missing, that of a tied copy or of its fallback."""
+        """The name in the file; where it is missing, that of a tied copy or of its fallback. The output is
+        the last of the copies, as its weight may be another one."""
         copies = [copy for copy, original in self.names.tied.items() if original == name]
+        copies.sort(key=lambda copy: copy == self.names.output)
+        if not self.tied_output:
+            copies = [copy for copy in copies if copy != self.names.output]
         for candidate in (name, *copies, self.names.fallbacks.get(name, name)):
             for form in (candidate, candidate.removeprefix(self.names.prefix)):
                 if form in self.file_names:

@@ -81,6 +81,11 @@ SIZES = (
     Option("activation_dropout", "hidden_dropout", 0.0),
     Option("tie_word_embeddings", "tie_output", True),
 )
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
 LAYERDROP = (Option("encoder_layerdrop", None, 0.0), Option("decoder_layerdrop", None, 0.0))
 FIXED = {"norm": "after", "biases": True, "norm_epsilon": 1e-5}
 
@@ -112,9 +117,20 @@ def _marian_keys(config: TransformerConfig) -> Fields:
 def _options(vocabulary: int, **fixed: object) -> Options:
     """Of a family whose files leave out the size of this vocabulary."""
     return Options(
-        table=(Option("vocab_size", "vocabulary_size", vocabulary), *SIZES),
+        table=(
+            Option("vocab_size", "vocabulary_size", vocabulary),
+            *SIZES,
+            Option("is_encoder_decoder", None, True),
+        ),
         training_only=LAYERDROP,
         fixed={**FIXED, **fixed},
+        aliases=ALIASES,
+        adjusted={
+            "decoder_vocab_size": "vocabulary_size",
+            "share_encoder_decoder_embeddings": "share_embeddings",
+        },
+        # the decoder is one whatever they say, and there is no head
+        without_effect=("is_decoder", "add_cross_attention", "classifier_dropout"),
         defaults={"pad_id": -1, "output_bias": True, "share_embeddings": True},
     )
 

@@ -88,6 +88,7 @@ SIZES = (
     Option("position_embedding_type", None, "absolute"),
     Option("is_decoder", None, False),
     Option("add_cross_attention", None, False),
+    Option("is_encoder_decoder", None, False),
 )
 BERT_SIZES = (
     Option("hidden_size", "width", 768),
@@ -232,6 +233,7 @@ ROBERTA = HubFamily(
         ),
         fixed={"norm": "after", "embedding_width": None},
         defaults={**DEFAULTS, "position_offset": 2},
+        adjusted={"pad_token_id": "position_offset"},
     ),
     names=_names(
         "roberta.",

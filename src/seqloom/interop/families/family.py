@@ -8,7 +8,8 @@ from typing import final
 
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Options
-from seqloom.interop.families.heads import HubHead
+from seqloom.interop.families.heads import MAY_BE_NONE, HubHead
+from seqloom.interop.generation_config import GENERATION_KEYS
 from seqloom.interop.tensor_names import TensorNames, pattern
 from seqloom.protocols import ModelConfig
 
@@ -82,6 +83,20 @@ class HubFamily:
             if not any(pattern(form).fullmatch(copy) for form in unused)
         }
         return replace(self.names, unused=unused, tied=tied)
+
+    def notes(self, content: JsonObject) -> list[str]:
+        """Notices about keys of config.json that are not read, or change only training."""
+        return self.options.notes(content, {MAY_BE_NONE, *GENERATION_KEYS, *self.head_keys})
+
+    @property
+    def head_keys(self) -> set[str]:
+        """Keys of config.json that only a head reads."""
+        keys = set[str]()
+        for architecture in self.architectures.values():
+            if architecture.head is not None:
+                keys.update(architecture.head.dropout)
+                keys.update(option.theirs for option in architecture.head.fixed)
+        return keys
 
     def config_content(self, fields: JsonObject, config: object, hub_type: str) -> Fields:
         """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""

@@ -41,6 +41,20 @@ SIZES = (
     Option("layer_norm_epsilon", "norm_epsilon", 1e-5),
     Option("tie_word_embeddings", "tie_output", True),
 )
+ALIASES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+DOUBLE_HEADS = (
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+)
+"""Of the architecture with two heads, which does not open here."""
 FIXED = {"positions": "learned", "biases": True, "output": "full"}
 DEFAULTS = {
     "documents": "joined",
@@ -80,9 +94,12 @@ GPT2 = HubFamily(
             Option("scale_attn_weights", None, True),
             Option("scale_attn_by_inverse_layer_idx", None, False),
             Option("add_cross_attention", None, False),
+            Option("is_encoder_decoder", None, False),
         ),
         fixed={**FIXED, "norm": "before"},
         defaults=DEFAULTS,
+        aliases=ALIASES,
+        without_effect=DOUBLE_HEADS,
     ),
     names=_names("wte", "wpe"),
     architectures={
@@ -105,9 +122,12 @@ GPT1 = HubFamily(
                 "gelu",
                 {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"},
             ),
+            Option("is_encoder_decoder", None, False),
         ),
         fixed={**FIXED, "norm": "after"},
         defaults={**DEFAULTS, "feed_forward_width": None},
+        aliases=ALIASES,
+        without_effect=DOUBLE_HEADS,
     ),
     names=_names("tokens_embed", "positions_embed"),
     architectures={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from seqloom.data.formats.json_values import as_text
-from seqloom.errors import FolderError, UsageError, printable
+from seqloom.errors import FolderError, UsageError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import Architecture, HubFamily
@@ -22,6 +22,7 @@ FEED_FORWARD = {
     "gated-silu": ("silu", True),
 }
 """feed_forward_proj -> φ, and whether there is a gate. A gated gelu is the approximation."""
+DEFAULT_LAYERS = 6
 
 
 def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
@@ -65,18 +66,28 @@ def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
     the output."""
     named = content.get("feed_forward_proj", "relu")
     kind = as_text(named)
+    derived = [(key, content.get(key)) for key in ("dense_act_fn", "is_gated_act")]
     if (
         kind is None
         or kind not in FEED_FORWARD
-        or content.get("dense_act_fn") not in (None, _dense(kind))
-    ):
-        shown = f"feed_forward_proj={named}, dense_act_fn={content.get('dense_act_fn')}"
-        raise FolderError(
-            f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}"
+        or any(
+            value not in (None, implied)
+            for (_, value), implied in zip(derived, _implied(kind), strict=True)
         )
+    ):
+        given = ", ".join(f"{key}={shown(value)}" for key, value in derived)
+        raise FolderError(
+            f"t5's feed_forward_proj={shown(named)}, {given} is not known here, only feed_forward_proj of"
+            f" {', '.join(FEED_FORWARD)} and what follows from it"
+        )
+    if fields["decoder_layers"] and content.get("is_encoder_decoder", True) is not True:
+        given = shown(content["is_encoder_decoder"])
+        raise FolderError(f"t5's is_encoder_decoder={given} is not known here, only True")
     activation, gated = FEED_FORWARD[kind]
     version_1_0 = content.get("tie_word_embeddings") is not False
-    layers = content.get("num_decoder_layers") or fields["encoder_layers"]
+    # num_hidden_layers, another name of num_layers, changes the encoder alone
+    layers = content.get("num_decoder_layers")
+    layers = content.get("num_layers", DEFAULT_LAYERS) if layers is None else layers
     return fields | {
         "activation": activation,
         "gated": gated,
@@ -85,6 +96,11 @@ def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
         "decoder_layers": fields["decoder_layers"] and layers,
         "attention_dropout": fields["dropout"],
     }
+
+
+def _implied(kind: str) -> tuple[str, bool]:
+    """dense_act_fn and is_gated_act."""
+    return _dense(kind), FEED_FORWARD[kind][1]
 
 
 def _dense(kind: str) -> str:
@@ -117,13 +133,30 @@ T5 = HubFamily(
             Option("d_model", "width", 512),
             Option("d_kv", "head_width", 64),
             Option("d_ff", "feed_forward_width", 2048),
-            Option("num_layers", "encoder_layers", 6),
+            Option("num_layers", "encoder_layers", DEFAULT_LAYERS),
             Option("num_heads", "heads", 8),
             Option("relative_attention_num_buckets", "buckets", 32),
             Option("relative_attention_max_distance", "furthest", 128),
             Option("dropout_rate", "dropout", 0.1),
             Option("layer_norm_epsilon", "norm_epsilon", 1e-6),
         ),
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers",
+            "head_dim": "d_kv",
+        },
+        adjusted={
+            "is_encoder_decoder": "decoder_layers",
+            "num_decoder_layers": "decoder_layers",
+            "dense_act_fn": "activation",
+            "feed_forward_proj": "activation",
+            "is_gated_act": "gated",
+            "tie_word_embeddings": "tie_output",
+            "scale_decoder_outputs": "scale_output",
+        },
+        # each stack is what it is whatever is_decoder says, and there is no head
+        without_effect=("is_decoder", "add_cross_attention", "classifier_dropout"),
         defaults={
             "pad_id": -1,
             "attention_dropout": 0.1,

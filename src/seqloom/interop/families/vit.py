@@ -39,7 +39,10 @@ VIT = HubFamily(
             Option("patch_size", "patch_size", 16),
             Option("num_channels", "channels", 3),
             Option("qkv_bias", "query_key_value_biases", True),
+            Option("is_encoder_decoder", None, False),
         ),
+        # of the heads on masked patches and of the pooler, neither of which opens here
+        without_effect=("encoder_stride", "pooler_act", "pooler_output_size"),
         fixed={"head": "labels"},
         defaults={"labels": ()},
     ),
