@@ -65,9 +65,9 @@ def printable(text: str) -> str:
     )
 
 
-def counted(number: int, one: str, more: str) -> str:
-    """A number with what is counted, in the singular or the plural: 1 document, 2 documents."""
-    return f"{number:,} {one if number == 1 else more}"
+def counted(number: int, one: str, more: str = "") -> str:
+    """A number with what is counted: 1 document, 2 documents. `more` is the plural where it has no s."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def shown(value: object, longest: int = 50) -> str:

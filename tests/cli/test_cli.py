@@ -295,7 +295,7 @@ def test_one_document_of_validation_whose_interval_has_no_end(command: Any, tmp_
     )
     assert ran.code == 0
     assert "perplexity" in ran.out
-    assert "1 documents held out" in ran.err
+    assert "1 document held out" in ran.err
 
 
 # Stopped

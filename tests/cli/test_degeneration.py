@@ -74,7 +74,7 @@ def test_a_table_and_a_chart(
     assert f"probability of each token: {picture}" in ran.out
     rows = [line.split("│")[0].strip() for line in ran.out.splitlines() if "│" in line]
     assert rows == ["human", "greedy", "beam=3", "sampling"]
-    assert "1 documents were too short" in ran.err
+    assert "1 document was too short" in ran.err
     assert "2 of 3: beam=3" in ran.err
     assert all(f">{name}<" in picture.read_text("utf-8") for name in ("human", "greedy", "beam=3"))
 

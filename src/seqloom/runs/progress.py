@@ -13,7 +13,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import read_pairs, read_texts
-from seqloom.errors import SeqloomError
+from seqloom.errors import SeqloomError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def log_notes(notes: Iterable[str]) -> None:
 
 def split_note(count: int, what: str, seed: int) -> str:
     """The notice about a validation part that was split off; `what` names one example."""
-    return f"no validation data given: {count:,} {what}{'s' if count > 1 else ''} split off by seed {seed}"
+    return f"no validation data given: {counted(count, what)} split off by seed {seed}"
 
 
 def every_few_seconds(seconds: float = 5.0) -> Callable[[], bool]:

@@ -16,7 +16,7 @@ from torch import nn
 
 from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.errors import DataError, FolderError, UsageError, counted, printable
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
@@ -311,7 +311,7 @@ def log_start(training: Training) -> None:
     if data.tokenizer is not None:
         sizes += f", vocabulary {data.tokenizer.vocabulary_size:,}"
     model = describe_model(training.run_config)
-    logger.info(f"training {model} ({sizes}) on {data.about()} for {steps:,} steps")
+    logger.info(f"training {model} ({sizes}) on {data.about()} for {counted(steps, 'step')}")
     if missing() and runs_compiled_loops(training.model):
         logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"

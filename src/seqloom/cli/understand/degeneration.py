@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_table
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 
 
 @Parameter(name="*")
@@ -82,7 +82,10 @@ def degeneration(
     if json:
         put_json(report.summary())
         return
-    title = f"{report.texts:,} texts, {report.new_tokens} tokens after a prompt of {report.prompt_tokens}"
+    new_tokens = counted(report.new_tokens, "token")
+    title = (
+        f"{counted(report.texts, 'text')}, {new_tokens} after a prompt of {report.prompt_tokens}"
+    )
     put_table(title, report.table(), HEADER)
     put(LEGEND)
     put(f"probability of each token: {report.picture}")

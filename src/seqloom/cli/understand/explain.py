@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_table
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 
 
 @Parameter(name="*")
@@ -109,7 +109,7 @@ def _explain_gradient_flow(
         put_table(title, lines, header)
         put("")
     put(LEGEND)
-    put(f"gradient flow on {report.rows:,} rows: {report.picture}")
+    put(f"gradient flow on {counted(report.rows, 'row')}: {report.picture}")
 
 
 VERB = Verb(explain, 'seqloom explain runs/captions "a dog runs" --output attention.svg')

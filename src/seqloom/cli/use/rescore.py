@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_table
+from seqloom.errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def rescore(
     elif json:
         put_json(result.summary() | {"output": options.output})
     else:
-        logger.info(f"{len(result.lists):,} lists written to {options.output}")
+        logger.info(f"{counted(len(result.lists), 'list')} written to {options.output}")
 
 
 def _put_results(result: Rescored) -> None:
@@ -110,7 +111,7 @@ def _put_results(result: Rescored) -> None:
         rows.append((SYSTEM_NAMES.get(name, name), *values))
     differences = [_difference(scores) for scores in parts.values()]
     rows.insert(-1, ("rescored - first, 95 % interval", *differences))
-    columns = [f"{part}: {scores.lists:,} lists" for part, scores in parts.items()]
+    columns = [f"{part}: {counted(scores.lists, 'list')}" for part, scores in parts.items()]
     put_table(f"{METRICS[result.metric].title}, in percent", rows, ("", *columns))
     put("")
     weights = [(name, f"{weight:.6g}") for name, weight in result.weights.items()]

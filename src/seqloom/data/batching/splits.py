@@ -13,7 +13,7 @@ from seqloom.data.batching.order import permute
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labels import text_key
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 
 SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
 """This share of the records or documents is split off, at most this many, at least one."""
@@ -38,7 +38,7 @@ class HeldOut:
     def __str__(self) -> str:
         if self.after is not None:
             return f"the last tenth of the only document (from character {self.after:,} on)"
-        return f"{len(self.documents):,} documents"
+        return f"{counted(len(self.documents), 'document')}"
 
 
 def held_out(count: int, seed: int) -> frozenset[int]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from seqloom.errors import DataError, place
+from seqloom.errors import DataError, counted, place
 
 
 @dataclass(slots=True)
@@ -122,6 +122,6 @@ class ReadReport:
         ]
         for counts, what in kinds:
             for reason, count in counts.items():
-                lines = "line" if count.number == 1 else "lines"
-                notices.append(f"{count.number} {lines} {what}: {reason} (first: {count.first})")
+                lines = counted(count.number, "line")
+                notices.append(f"{lines} {what}: {reason} (first: {count.first})")
         return notices

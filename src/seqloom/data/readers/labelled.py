@@ -21,7 +21,7 @@ from seqloom.data.readers.class_files import read_class_files
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.label_columns import labelled_record, labelled_schema, refuse_columns
 from seqloom.data.readers.records import paired_lines, plain_texts, refuse_pipe
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, UsageError, counted, printable
 from seqloom.files import open_binary
 
 PREFIX = "__label__"
@@ -177,7 +177,7 @@ def _beside(files: Sequence[DataFile]) -> Iterator[Record]:
 
     def unequal(shorter: int, fewer: int, more: int) -> str:
         longer = printable(files[1 - shorter].path)
-        return f"each text must have one line of labels: {longer} has {more} lines"
+        return f"each text must have one line of labels: {longer} has {counted(more, 'line')}"
 
     for text, line in paired_lines(files, unequal):
         label = line.text

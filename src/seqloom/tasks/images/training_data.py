@@ -24,7 +24,7 @@ from seqloom.data.images.image_files import Picture, image_files, read_pictures
 from seqloom.data.images.image_store import ImageBatch, ImagePlan, ImageStore, build_image_store
 from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
 from seqloom.data.images.preprocessing import Preprocessing
-from seqloom.errors import FolderError, UsageError, printable
+from seqloom.errors import FolderError, UsageError, counted, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.files import JsonObject
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
@@ -106,7 +106,7 @@ class PreparedImages(_Images):
 
     def about(self) -> str:
         trained, labels, validation = len(self.plan.trained), len(self.labels), len(self.held_out)
-        return f"{trained:,} images of {labels:,} labels ({validation:,} for validation)"
+        return f"{counted(trained, 'image')} of {counted(labels, 'label')} ({validation:,} for validation)"
 
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         return self.plan.load(rows, whole)
@@ -135,7 +135,7 @@ class PreparedPatches(_Images):
             self.config.patches,
             len(self.held_out),
         )
-        return f"{trained:,} images of {patches:,} patches ({validation:,} for validation)"
+        return f"{counted(trained, 'image')} of {patches:,} patches ({validation:,} for validation)"
 
     def load(self, rows: Rows, whole: Rows) -> MaskedPatchBatch:
         """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
@@ -264,7 +264,7 @@ class ImageReader:
             pictures, self.preprocessing, identity, cache_folder(Path(paths[0]))
         )
         for change, number in store.changed.items():
-            logger.info(f"{name}: {number:,} of {len(store):,} images {change}")
+            logger.info(f"{name}: {number:,} of {counted(len(store), 'image')} {change}")
         return store
 
     def _split(self, store: ImageStore) -> tuple[Rows, Rows]:

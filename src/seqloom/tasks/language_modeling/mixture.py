@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, counted, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
@@ -53,7 +53,7 @@ def mix(
     model = ensemble_of(members)
     metrics: dict[str, float] = {}
     if tune:
-        logger.info(f"tuning the weights of {len(folders)} models")
+        logger.info(f"tuning the weights of {counted(len(folders), 'model')}")
         documents = list(each_document(tune, data, first.tokenizer))
         numbers = tuned_weights(members, documents)
     model.weights.copy_(numbers)

@@ -20,7 +20,7 @@ from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPl
 from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 from seqloom.models import model_family
 from seqloom.protocols import (
     FittedModel,
@@ -69,7 +69,7 @@ class PreparedCorpus:
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
         validation = f"{held.documents:,} of {held.ids:,} for validation"
-        return f"{trained.documents:,} documents of {trained.ids:,} tokens ({validation})"
+        return f"{counted(trained.documents, 'document')} of {counted(trained.ids, 'token')} ({validation})"
 
     def build(self) -> NewModel:
         return self.start.build()
@@ -245,6 +245,6 @@ def corpus_progress(part: str) -> Callable[[Totals], None]:
 
     def show(totals: Totals) -> None:
         if due():
-            logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {totals.ids:,} tokens")
+            logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {counted(totals.ids, 'token')}")
 
     return show

@@ -21,7 +21,7 @@ from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.records import refuse_pipe
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, counted, printable
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special_tokens
@@ -99,8 +99,8 @@ class EncodedExamples(StepTrainingData, Generic[E]):
 
     def about(self) -> str:
         names = self.head_task.labels
-        labels = f" of {len(names):,} labels" if names else ""
-        return f"{len(self.examples):,} examples{labels} ({len(self.validation):,} for validation)"
+        labels = f" of {counted(len(names), 'label')}" if names else ""
+        return f"{counted(len(self.examples), 'example')}{labels} ({len(self.validation):,} for validation)"
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.dataset, epoch, start)

@@ -16,7 +16,7 @@ import numpy as np
 from seqloom.config import RunConfig
 from seqloom.data.batching.pair_batches import TranslationBatch, costs
 from seqloom.data.batching.token_store import TokenStore
-from seqloom.errors import place
+from seqloom.errors import counted, place
 from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import mute_logs, read_pair_list
 from seqloom.shapes import IGNORE
@@ -114,7 +114,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
 
 
 def _tokenizer_table(tokenizer: dict[str, Any]) -> Table:
-    title = f"Tokenizer: {tokenizer['kind']}, {tokenizer['vocabulary']:,} pieces"
+    title = f"Tokenizer: {tokenizer['kind']}, {counted(tokenizer['vocabulary'], 'piece')}"
     rows: list[Row] = []
     for name, unknown in tokenizer["unknown_percent"].items():
         rows.append((name, f"{tokenizer['ids_per_word'][name]:.2f}", f"{unknown:.2f} %"))

@@ -18,7 +18,7 @@ from seqloom.data.batching.splits import held_out
 from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
 from seqloom.protocols import NewModel, Rows, StoredTokenizer
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
@@ -66,7 +66,7 @@ class PreparedPairs(StepTrainingData):
         return batch_plan(self.run.train, self.tokenizer.special_ids)
 
     def about(self) -> str:
-        return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
+        return f"{counted(len(self.store), 'pair')} ({len(self.validation):,} for validation)"
 
     def build(self) -> NewModel:
         return self.start.build()
@@ -179,7 +179,8 @@ def log_truncation(store: TokenStore, data: DataConfig) -> None:
         truncated += int((lengths > data.max_length).sum())
         longest = max(longest, int(lengths.max()))
     if truncated:
+        are = "is" if truncated == 1 else "are"
         logger.info(
-            f"{truncated:,} texts are longer than data.max_length={data.max_length} and are cut (the longest"
-            f" has {longest:,} ids)"
+            f"{counted(truncated, 'text')} {are} longer than data.max_length={data.max_length} and {are} cut"
+            f" (the longest has {longest:,} ids)"
         )

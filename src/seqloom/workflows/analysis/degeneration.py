@@ -22,7 +22,7 @@ from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.decoding.generate import Earlier, finish, steps
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, UsageError, counted, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import (
     RepetitionStatistics,
@@ -250,13 +250,14 @@ def read_human_texts(
             f" {longest}; ask for fewer with --new-tokens, or for longer documents with --set"
             " data.document=paragraph or file"
         )
+    short = counted(len(too_short), "document was", "documents were")
     logger.info(
-        f"{len(texts):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more"
-        f" are compared; {len(too_short):,} documents were too short"
+        f"{counted(len(texts), 'text')}: the first {prompt_tokens} tokens of each are the prompt,"
+        f" {new_tokens} more are compared; {short} too short"
     )
     if unknown := count_unknown_tokens(bundle, texts):
         logger.info(
-            f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded"
+            f"{counted(unknown, 'token')} of the human texts are <unk>: scored as such, and never decoded"
         )
     return texts, len(too_short)
 

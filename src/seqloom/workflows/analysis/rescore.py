@@ -17,7 +17,7 @@ from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig
 from seqloom.data.readers.nbest import LARGEST, WRITERS, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import NBestLists, oracle, tune
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, UsageError, counted, printable
 from seqloom.evaluation.word_errors import METRICS, CorpusMetric, bleu_metric, difference_interval
 from seqloom.evaluation.writing_systems import (
     bleu_tokenizer_of,
@@ -165,7 +165,7 @@ def rescore(config: RescoreConfig) -> Rescored:
             )
         lists, counts = measured["tuning"]
         logger.info(
-            f"tuning {len(features)} weights for the {metric.title} on {len(lists.lists)} lists"
+            f"tuning {len(features)} weights for the {metric.title} on {counted(len(lists.lists), 'list')}"
         )
         weights = tune(lists.rows, counts, metric.cost, starting_points(features))
     elif weights is None:
@@ -323,7 +323,7 @@ def _score(
         scorer = Scorer(folder)
         scorer.log_unscored_token()
         scores = log_progress(
-            scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15
+            scorer.score(texts), f"of {counted(len(texts), 'text')} scored by {name}", every=15
         )
         models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
 

@@ -27,7 +27,7 @@ import torch
 
 from seqloom import files
 from seqloom.config import TrainConfig
-from seqloom.errors import TrainingError, UsageError, printable
+from seqloom.errors import TrainingError, UsageError, counted, printable
 from seqloom.registry import all_tasks, find_task
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import log_once
@@ -209,7 +209,7 @@ class _Runner:
         if plan.test:
             measured_on = "the test files, read once at the end"
         logger.info(
-            f"comparing {len(plan.models)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
+            f"comparing {counted(len(plan.models), 'model')}, {counted(plan.seeds, 'seed')},"
             f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on"
             f" {measured_on}"
         )
@@ -273,7 +273,7 @@ class _Runner:
             width = "".join(f", {setting}" for setting in _model_settings(fields))
             logger.info(
                 f"{entry.name}: learning rate {choice.learning_rate:g} of {len(tried)}{edge};"
-                f" {own_steps:,} steps{width}"
+                f" {counted(own_steps, 'step')}{width}"
             )
         return choices, records
 
