@@ -107,6 +107,11 @@ class TransformerConfig:
             problems + not_divisible("width", self.width, "decoder_heads", self.decoder_heads)
         )
 
+    @property
+    def longest_text(self) -> int | None:
+        """The most tokens of a source or target; None where there is no limit."""
+        return self.context if self.positions == "learned" else None
+
     def block(self, *, decoder: bool) -> BlockConfig:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""
         if not decoder:
@@ -154,8 +159,8 @@ class Transformer(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a target; None where there is no limit."""
-        return self.config.context if self.positions is not None else None
+        """The most tokens of a source or target; None where there is no limit."""
+        return self.config.longest_text
 
     def _initialise(self) -> None:
         """Embeddings N(0, 1/d), all else as Glorot and Bengio 2010 (Vaswani's code), query, key and value

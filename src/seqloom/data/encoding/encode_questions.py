@@ -112,7 +112,8 @@ def windows_of(
     if room < 1:
         raise DataError(
             "a row must have room for the question and some of its context, but the question alone has"
-            f" {question} tokens and {most + options.template.size(2)} are read; raise data.max_length",
+            f" {question} tokens and {most + options.template.size(2)} are read; leave such questions out:"
+            " --set data.on_bad_line=skip",
             one.path,
             one.line,
         )

@@ -20,6 +20,7 @@ from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
+from seqloom.models.transformer import TransformerConfig
 from seqloom.protocols import NewModel, Rows, StoredTokenizer
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
 from seqloom.tasks.starting_point import StartingPoint, starting_point
@@ -35,6 +36,7 @@ from seqloom.tasks.translation.evaluate_pairs import (
     prepare_references,
 )
 from seqloom.tasks.translation.measures import Measure, References
+from seqloom.tasks.translation.text_limit import TextLimit
 from seqloom.tasks.translation.translate import target_tokenizer
 from seqloom.training.objectives import Translation
 
@@ -145,6 +147,17 @@ def prepare_pairs(
     store = build_store(
         lambda: log_progress(training(), "pairs tokenised"), tokenizers, identity, cache
     )
+    config = start.config
+    context = config.longest_text if isinstance(config, TransformerConfig) else None
+    limit = TextLimit(context=context, tokenizer=tokenizer, data=data)
+    validation = limit.pairs(validation, used[-1])
+    if left_out := limit.too_long(store, used[0]):
+
+        def short() -> Iterator[Record]:
+            return (one for row, one in enumerate(training()) if row not in left_out)
+
+        left = {**identity, "context": context, "max_length": data.max_length}
+        store = build_store(short, tokenizers, left, cache)
     log_truncation(store, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))

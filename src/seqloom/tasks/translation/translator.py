@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, final
 
+from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_text, read_pair_list
 from seqloom.runs.run_folder import LoadedRun
@@ -21,6 +22,7 @@ from seqloom.tasks.translation.attention import (
 )
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs, prepare_references
 from seqloom.tasks.translation.measures import TRANSLATION, Measure
+from seqloom.tasks.translation.text_limit import TextLimit
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
 CHUNK = 512
@@ -76,7 +78,8 @@ class Translator(TextModel):
         self.check("predict", request)
         path = single_path(paths)
         trace = None if request.trace is None else new_file(request.trace)
-        texts = each_text(path, data_config(self.folder, request.data))
+        data = data_config(self.folder, request.data)
+        texts = self._limit(data).sources(each_text(path, data), path)
         if trace is None:
             chunk = 1 if request.interactive else CHUNK
             outputs = self.stream(texts, chunk, **request.decode)
@@ -88,6 +91,11 @@ class Translator(TextModel):
             outputs = decode_with_trace(trace, texts, self.run, request.decode, decode)
         for output in outputs:
             yield Answer(output[0].text, {"outputs": [text._asdict() for text in output]})
+
+    def _limit(self, data: DataConfig) -> TextLimit:
+        return TextLimit(
+            context=context_of(self.run.model), tokenizer=self.run.tokenizer, data=data
+        )
 
     def explain(
         self, text: str, output: str = "attention.png", request: Request = NO_REQUEST
@@ -106,7 +114,8 @@ class Translator(TextModel):
         training."""
         self.check("evaluate", request)
         settings = self.run.decode_settings(request.decode)
-        pairs = read_pair_list(paths, data_config(self.folder, request.data))
+        data = data_config(self.folder, request.data)
+        pairs = self._limit(data).pairs(read_pair_list(paths, data), paths[0])
         references = prepare_references(
             self.run.tokenizer,
             [target for _, target in pairs],

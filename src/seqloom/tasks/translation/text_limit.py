@@ -1,0 +1,101 @@
+"""Texts that are longer than the learned positions of a model reach: an error, or left out and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from seqloom.config import DataConfig
+from seqloom.data.batching.pair_batches import SOURCE, TARGET, special_token_counts
+from seqloom.data.batching.token_store import TokenStore
+from seqloom.data.encoding.encode_texts import Truncation
+from seqloom.errors import DataError
+from seqloom.protocols import StoredTokenizer
+from seqloom.runs.progress import chunked, log_notes
+from seqloom.tasks.translation.translate import target_tokenizer
+
+Pair = tuple[str, str]
+CHUNK = 1024
+"""Pairs whose ids are in memory at one time."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TextLimit:
+    """How long a source and a target may be."""
+
+    context: int | None
+    """Tokens that the model reads of each at most, special ones included; None where there is no limit."""
+    tokenizer: StoredTokenizer
+    data: DataConfig
+
+    def _size(self, ids: int, column: int) -> int:
+        return ids + special_token_counts(self.tokenizer.special_ids)[column]
+
+    def _too_long(self, ids: int, column: int) -> bool:
+        return self.context is not None and self._size(ids, column) > self.context
+
+    def _skip(self, ids: int, column: int, path: str, line: int, found: Truncation) -> None:
+        """Counts a text that is left out. Raises DataError where it must not be."""
+        size = self._size(ids, column)
+        if self.data.on_bad_line != "skip":
+            raise DataError(
+                f"a {('source', 'target')[column]} must have at most {self.context} tokens to be read, marks"
+                f" included, but has {size:,}; leave such texts out: --set data.on_bad_line=skip, or cut them"
+                " for training: --set data.max_length=N",
+                path,
+                line,
+            )
+        found.too_long.append((size, (path, line)))
+
+    def sources(self, texts: Iterable[str], path: str) -> Iterator[str]:
+        """The lines of a file; one that is too long becomes empty."""
+        if self.context is None:
+            yield from texts
+            return
+        found = Truncation()
+        for line, text in enumerate(texts, start=1):
+            (ids,) = self.tokenizer.encode([text])
+            if self._too_long(len(ids), SOURCE):
+                self._skip(len(ids), SOURCE, path, line, found)
+                text = ""
+            yield text
+        log_notes(found.notices())
+
+    def pairs(self, pairs: Sequence[Pair], path: str) -> list[Pair]:
+        """The pairs without those that are too long; the line that is said is the number of the pair."""
+        if self.context is None:
+            return list(pairs)
+        kept, found, number = [], Truncation(), 0
+        for some in chunked(pairs, CHUNK):
+            sources = self.tokenizer.encode([source for source, _ in some])
+            targets = target_tokenizer(self.tokenizer).encode([target for _, target in some])
+            for pair, *sides in zip(some, sources, targets, strict=True):
+                number += 1
+                columns = [at for at, ids in enumerate(sides) if self._too_long(len(ids), at)]
+                for at in columns[:1]:
+                    self._skip(len(sides[at]), at, path, number, found)
+                if not columns:
+                    kept.append(pair)
+        log_notes(found.notices())
+        return kept
+
+    def too_long(self, store: TokenStore, path: str) -> frozenset[int]:
+        """The rows of a store that are left out."""
+        if self.context is None:
+            return frozenset()
+        rows, found = np.arange(len(store)), Truncation()
+        left_out: set[int] = set()
+        for column in (SOURCE, TARGET):
+            lengths = store.lengths(rows, column)
+            if self.data.max_length is not None:
+                lengths = np.minimum(lengths, self.data.max_length)
+            for row in np.flatnonzero(self._size(0, column) + lengths > self.context).tolist():
+                if row not in left_out:
+                    self._skip(int(lengths[row]), column, path, int(store.lines[row]), found)
+                    left_out.add(row)
+        log_notes(found.notices())
+        return frozenset(left_out)
