@@ -270,6 +270,9 @@ class TrainConfig:
     """The largest norm of the gradient. A larger one is scaled down."""
     label_smoothing: Share = 0.0
     """Share of the target probability that is spread over the whole vocabulary."""
+    source_loss: bool = False
+    """For text pairs with a language model, which reads `<s> source <delim> target </s>`: whether the loss
+    counts the tokens of the source too."""
     shift: Annotated[int, Field(ge=0, strict=True)] = 0
     """For images: each is moved at random by at most this many pixels up or down and left or right,
     differently in each epoch."""

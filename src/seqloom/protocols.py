@@ -38,6 +38,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    Self,
     TypeGuard,
     TypeVar,
     final,
@@ -153,6 +154,15 @@ class EncoderDecoder(Protocol):
         ...
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+
+@runtime_checkable
+class PrefixReader(Protocol):
+    """A language model whose tokens of a source may see the whole source."""
+
+    def read_source(self, source: Tensor) -> State:
+        """source `(inputs, steps)`, padded anywhere -> the state after it."""
+        ...
 
 
 @runtime_checkable
@@ -542,6 +552,10 @@ class StoredTokenizer(Tokenizer, Protocol):
         """The files of a folder that it is read from, by name."""
         ...
 
+    def with_special_ids(self, special_ids: SpecialIds) -> Self:
+        """The same tokenizer for a model that uses special tokens in another way."""
+        ...
+
     @property
     def tokenizer_config(self) -> dict[str, object]:
         """The content of `tokenizer_config.json`."""
@@ -681,6 +695,17 @@ def next_logits(
 def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
     """Whether it is a `NeuralDecodable`: of a `Decodable` its type tells."""
     return _meets(type(model), HiddenReader)
+
+
+def read_source(model: object, source: Tensor) -> State:
+    """source `(inputs, steps)` with its special tokens, padded anywhere -> the state before the first token
+    of an output, one row per input: that of an encoder, or that of a language model which has read it."""
+    if isinstance(model, EncoderDecoder):
+        return model.encode(source)
+    if isinstance(model, PrefixReader):
+        return model.read_source(source)
+    assert isinstance(model, HiddenReader)
+    return model.read(source, None)[1]
 
 
 def target_log_probs(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
-from seqloom.protocols import FrequencyOutput
+from seqloom.protocols import FrequencyOutput, read_source
 from seqloom.tasks.settings import resolve
 
 FROM_ELSEWHERE = {"vocabulary_size", "labels", "alphabet", "sizes", "first_word"}
@@ -130,7 +130,8 @@ def outputs(model: nn.Module, family: str) -> list[Tensor]:
         if isinstance(net.output, FrequencyOutput):
             net.output.set_counts(torch.arange(1, 31))
         hidden, _ = net.read(with_documents(ids), None)
-        return [hidden, net.output.loss(hidden, ids).total]
+        after_source, _ = net.read(ids[:, :3], read_source(net, ids.flip(1)[:, :5]))
+        return [hidden, net.output.loss(hidden, ids).total, after_source]
     if family in ("seq2seq", "transformer", "t5"):
         hidden, _ = net.read(ids, net.encode(ids.flip(1)))
         return [hidden, net.output.logits(hidden)]

@@ -13,7 +13,7 @@ from torch import nn
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.evaluation.perplexity import perplexity_of
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import EncoderDecoder, NeuralDecodable
+from seqloom.protocols import NeuralDecodable, read_source
 from seqloom.shapes import IGNORE
 
 CHUNK = 1024
@@ -53,10 +53,10 @@ def teacher_forcing_score(
     model: nn.Module, batches: Iterable[TranslationBatch]
 ) -> TeacherForcingScore:
     """Summed over all batches, never a mean of batch means."""
-    encoder_decoder, decoder = cast(EncoderDecoder, model), cast(NeuralDecodable, model)
+    decoder = cast(NeuralDecodable, model)
     total, correct, count = 0.0, 0, 0
     for batch in batches:
-        hidden, _ = decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
+        hidden, _ = decoder.read(batch.inputs, read_source(model, batch.source))
         flat = batch.targets.reshape(-1)
         trained = (flat != IGNORE).nonzero()[:, 0]
         for start in range(0, len(trained), CHUNK):

@@ -41,6 +41,13 @@ class UsedWith:
         return ""
 
 
+class UsedInTasks:
+    """A field that is read only in tasks whose models the hub names so (`Task.hub_task`)."""
+
+    def __init__(self, *tasks: str) -> None:
+        self.tasks = tasks
+
+
 def _constraint(value: str | tuple[str, ...] | Constraint) -> Constraint:
     match value:
         case Constraint():
@@ -106,6 +113,17 @@ def unused_fields(config: object) -> dict[str, str]:
             if isinstance(one, UsedWith) and (unmet := one.unmet(config)):
                 unused[name] = unmet
     return unused
+
+
+def fields_of_tasks(config_class: type) -> dict[str, tuple[str, ...]]:
+    """Fields that are read only in some tasks -> these."""
+    hints = get_type_hints(config_class, include_extras=True)
+    return {
+        name: one.tasks
+        for name, hint in hints.items()
+        for one in _metadata(hint)
+        if isinstance(one, UsedInTasks)
+    }
 
 
 def _metadata(hint: object) -> Iterator[object]:

@@ -22,6 +22,7 @@ from seqloom.layers.outputs.kinds import OutputKind, make_output
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.key_value_cache import (
+    AttentionMask,
     KeyValueCache,
     MaskAndPositions,
     embed_tokens,
@@ -34,6 +35,7 @@ from seqloom.models.config_checks import (
     Epsilon,
     Fraction,
     Size,
+    UsedInTasks,
     UsedWith,
     field_problems,
     not_divisible,
@@ -91,6 +93,9 @@ class GPTConfig:
     of the vocabulary."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
+    bidirectional_source: Annotated[bool, UsedInTasks("translation")] = False
+    """For pairs of texts: whether each token of the source sees all of the source (prefix language model:
+    Raffel et al. 2020, section 3.2.1)."""
     documents: Literal["separate", "joined"] = "separate"
     """separate: a token sees nothing before the last <s>; joined: an <s> after the first is a token like any
     other."""
@@ -189,6 +194,17 @@ class GPT(nn.Module):
         call = self._mask_and_positions(tokens, state)
         hidden, layers = self.stack(*self._embed(tokens, call), state and state.layers)
         return hidden, extend_cache(state, layers, tokens, call)
+
+    def read_source(self, source: Tensor) -> KeyValueCache | None:
+        """source `(inputs, steps)`, padded anywhere -> the state after it. Its tokens see earlier ones, or
+        all of it."""
+        call = self._mask_and_positions(source, None)
+        if self.config.bidirectional_source:
+            is_token = source != self.config.pad_id
+            everything: AttentionMask = is_token[:, None, None] if call.ragged else "all"
+            call = call._replace(mask=everything)
+        _, layers = self.stack(*self._embed(source, call), None)
+        return extend_cache(None, layers, source, call)
 
     def forward(
         self, tokens: Tensor, state: KeyValueCache | None = None

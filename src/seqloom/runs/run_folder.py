@@ -49,11 +49,11 @@ from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretraine
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
 from seqloom.plugins import plugins_used, require_plugins
-from seqloom.protocols import ModelConfig, StoredTokenizer
-from seqloom.registry import find_task
+from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
+from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
-from seqloom.text.special_tokens import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import (
     WEIGHTS,
@@ -254,6 +254,8 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     else:
         tokenizer = tokenizer_of(folder, content)
         decode = _decoding(folder / GENERATION)
+    if hub_task(str(content["task"])) == "translation" and not isinstance(model, EncoderDecoder):
+        tokenizer = tokenizer.with_special_ids(for_text_pairs(tokenizer.special_ids))
     if tokenizer.vocabulary_size != content["vocabulary_size"]:
         raise FolderError(
             f"{printable(str(folder))}: tokenizer and weights must belong together, but the vocabulary has "

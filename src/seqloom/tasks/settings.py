@@ -12,10 +12,10 @@ from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig, TrainC
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.models import all_families, families_for, model_family
-from seqloom.models.config_checks import unused_fields
+from seqloom.models.config_checks import fields_of_tasks, unused_fields
 from seqloom.plugins import is_known, names, plugins_used
 from seqloom.protocols import FittedModel, Task
-from seqloom.registry import all_tasks, task_to_train
+from seqloom.registry import all_tasks, hub_task, task_to_train
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
@@ -142,6 +142,11 @@ def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, A
             if name in unused:
                 raise UsageError(f"{unused[name]}; leave it out")
     family = str(run.model["name"])
+    for name, tasks in fields_of_tasks(model_family(family)[0]).items():
+        if name in run.model and hub_task(task.name) not in tasks:
+            raise UsageError(
+                f"model.{name} changes nothing for {task.name} (it is for {', '.join(tasks)}); leave it out"
+            )
     if run.train.objective and issubclass(model_family(family)[1], FittedModel):
         raise UsageError(
             f"train.objective changes nothing for {family}, which is estimated without gradients;"

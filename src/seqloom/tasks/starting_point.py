@@ -21,6 +21,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import learned_tokenizer
+from seqloom.text.special_tokens import for_text_pairs
 
 
 @final
@@ -34,6 +35,17 @@ class StartingPoint(NamedTuple):
     """The model that `--from` names; None where weights are random, or the run's own."""
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
+
+    def for_text_pairs(self) -> StartingPoint:
+        """For a language model that reads a source and writes a target. Raises UsageError where nothing could
+        stand between them."""
+        special_ids = for_text_pairs(self.tokenizer.special_ids)
+        if not special_ids.bos or special_ids.eos is None:
+            raise UsageError(
+                "a language model needs a token between source and target and one that ends a text, but the"
+                " tokenizer of --from has none"
+            )
+        return self._replace(tokenizer=self.tokenizer.with_special_ids(special_ids))
 
     def build(self) -> NewModel:
         """Raises UsageError where the pretrained weights do not fit the configuration."""

@@ -6,15 +6,26 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.protocols import FittedModel, ModelConfig, NewModel, SpecialIds, TrainingData
+from seqloom.protocols import (
+    FittedModel,
+    FrequencyOutput,
+    ModelConfig,
+    NeuralDecodable,
+    NewModel,
+    SpecialIds,
+    TrainingData,
+)
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
@@ -24,6 +35,8 @@ from seqloom.training.distributed import World
 
 logger = logging.getLogger(__name__)
 
+COUNTED_IDS = 2**24
+"""Ids that are counted at one time."""
 D = TypeVar("D", bound=TrainingData)
 
 
@@ -112,6 +125,20 @@ def record_data(
     """Writes data.json, unless an earlier start of the run did."""
     if not (folder / run_folder.DATA).exists():
         files.write_json(folder / run_folder.DATA, {"files": fingerprints, **counts})
+
+
+def count_ids(ids: NDArray[np.integer[Any]], vocabulary_size: int) -> NDArray[np.int64]:
+    """`(vocabulary,)`: how often each id occurs."""
+    counts = np.zeros(vocabulary_size, np.int64)
+    for start in range(0, len(ids), COUNTED_IDS):
+        counts += np.bincount(ids[start : start + COUNTED_IDS], minlength=vocabulary_size)
+    return counts
+
+
+def set_output_counts(model: nn.Module, counts: NDArray[np.int64]) -> None:
+    """Tells an output layer that works by frequency how often each id is a target."""
+    if isinstance(model, NeuralDecodable) and isinstance(model.output, FrequencyOutput):
+        model.output.set_counts(torch.from_numpy(counts))
 
 
 def new_model(run: RunConfig, vocabulary_size: int) -> NewModel:

@@ -29,3 +29,11 @@ SPECIAL_IDS = SpecialIds(
     forbidden=tuple(i for i in range(len(SPECIAL_TOKENS)) if i != EOS),
 )
 """The same for all of these tokenizers."""
+
+
+def for_text_pairs(special_ids: SpecialIds) -> SpecialIds:
+    """How a language model reads and writes a pair of texts, `<s> source <delim> target </s>`: the source
+    begins as every text does, the delimiter begins the target. A tokenizer without a delimiter has its end of
+    a text in its place (GPT-2)."""
+    end = () if special_ids.eos is None else (special_ids.eos,)
+    return special_ids._replace(prefix=special_ids.bos, suffix=(), bos=special_ids.separator or end)

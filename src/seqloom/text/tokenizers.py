@@ -7,15 +7,16 @@ checkpoints are in `hub/`.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import final, get_args
+from typing import Self, final, get_args
 
 from seqloom.config import tokenizer_kind
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable, shown
-from seqloom.protocols import SpecialTokenTemplate
+from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.byte_symbols import byte_symbols, readable
 from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS, SPECIAL_TOKENS, UNK
 from seqloom.text.tokenizer_kinds import KINDS as KINDS
@@ -83,6 +84,12 @@ class TextTokenizer:
                 checked_batch(texts), add_special_tokens=False
             )
             return [encoding.ids for encoding in encodings]
+
+    def with_special_ids(self, special_ids: SpecialIds) -> Self:
+        """The same tokenizer for a model that uses special tokens in another way."""
+        changed = copy.copy(self)
+        changed.special_ids = special_ids
+        return changed
 
     def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
         """As `encode`: there is no mask token."""

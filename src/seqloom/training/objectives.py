@@ -14,7 +14,7 @@ from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
 from seqloom.plugins import register
-from seqloom.protocols import EncodedBatch, EncoderDecoder, Loss, NeuralDecodable, Objective
+from seqloom.protocols import EncodedBatch, Loss, NeuralDecodable, Objective, read_source
 from seqloom.shapes import IGNORE
 from seqloom.training.stream_states import StreamStates
 
@@ -44,10 +44,31 @@ class Translation:
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: TranslationBatch) -> Loss:
-        state = cast(EncoderDecoder, model).encode(batch.source)
         decoder = cast(NeuralDecodable, model)
-        hidden, _ = decoder.read(batch.inputs, state)
+        hidden, _ = decoder.read(batch.inputs, read_source(model, batch.source))
         return decoder.output.loss(hidden, batch.targets, self.smoothing)
+
+
+@final
+@dataclass(frozen=True)
+class PairModelling:
+    """The same for a language model, with the loss of the source's tokens added: cross-entropy of each token
+    of `<s> source <delim> target </s>` but the first and the delimiter, which is given and never written."""
+
+    pad: int
+    """The id at padding."""
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: TranslationBatch) -> Loss:
+        decoder = cast(NeuralDecodable, model)
+        of_source, state = decoder.read(batch.source, None)
+        of_target, _ = decoder.read(batch.inputs, state)
+        following = batch.source[:, 1:]
+        source = decoder.output.loss(
+            of_source[:, :-1], following.masked_fill(following == self.pad, IGNORE), self.smoothing
+        )
+        target = decoder.output.loss(of_target, batch.targets, self.smoothing)
+        return Loss(source.total + target.total, source.count + target.count)
 
 
 @final

@@ -23,6 +23,8 @@ from seqloom.interop.onnx.check import check
 from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.protocols import EncoderDecoder
+from seqloom.registry import hub_task
 from seqloom.runs import run_folder
 from seqloom.version import VERSION
 
@@ -120,6 +122,11 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         raise UsageError(
             f"ONNX holds no encoder with a head yet, but {printable(folder)} is one; export it with --format"
             " huggingface"
+        )
+    if hub_task(str(task)) == "translation" and not isinstance(model, EncoderDecoder):
+        raise UsageError(
+            f"ONNX holds no language model that reads a source and writes a target yet, but"
+            f" {printable(folder)} is one"
         )
     with files.atomic_folder(target, "an exported model") as temporary:
         graphs, difference = _write_graphs(model.float(), temporary)

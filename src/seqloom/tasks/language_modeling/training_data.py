@@ -9,9 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.config import DataConfig, RunConfig
@@ -24,9 +21,7 @@ from seqloom.errors import UsageError, counted
 from seqloom.models import model_family
 from seqloom.protocols import (
     FittedModel,
-    FrequencyOutput,
     ModelConfig,
-    NeuralDecodable,
     NewModel,
     Rows,
     StoredTokenizer,
@@ -37,7 +32,9 @@ from seqloom.tasks.language_modeling.documents import Document, each_piece, scor
 from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     check_same_data,
+    count_ids,
     record_data,
+    set_output_counts,
     stored_reading_settings,
 )
 from seqloom.training.objectives import LanguageModelling
@@ -47,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
-COUNTED_IDS = 2**24
-"""Ids that are counted at one time."""
 
 
 @final
@@ -95,21 +90,9 @@ class PreparedCorpus:
     def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency needs to know how often each id occurs. A pretrained one
         knows it already: its clusters must stay as they are."""
-        if (
-            self.start.pretrained is None
-            and isinstance(model, NeuralDecodable)
-            and isinstance(model.output, FrequencyOutput)
-        ):
-            model.output.set_counts(torch.from_numpy(self.counts()))
-
-    def counts(self) -> NDArray[np.int64]:
-        """`(vocabulary,)`: how often each id occurs in the training text."""
-        counts = np.zeros(self.tokenizer.vocabulary_size, np.int64)
-        for start in range(0, len(self.corpus.tokens), COUNTED_IDS):
-            counts += np.bincount(
-                self.corpus.tokens[start : start + COUNTED_IDS], minlength=len(counts)
-            )
-        return counts
+        if self.start.pretrained is None:
+            counts = count_ids(self.corpus.tokens, self.tokenizer.vocabulary_size)
+            set_output_counts(model, counts)
 
     def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
         return model_class.fit(config, self.corpus.tokens)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
-from seqloom.protocols import Task
+from seqloom.config import RunConfig
+from seqloom.models import model_family
+from seqloom.protocols import EncoderDecoder, Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     DECODE,
@@ -26,13 +29,26 @@ from seqloom.tasks.translation.translator import Translator
 READING = FILES | TABLE | data("source", "target", "text")
 
 
+def unused(run: RunConfig) -> Mapping[str, str]:
+    """The settings that change nothing in this run, and why."""
+    reason = "train.source_loss counts the source as text that the model writes, but"
+    family = model_family(run.model["name"])[1]
+    if issubclass(family, EncoderDecoder):
+        return {"train.source_loss": f"{reason} an encoder only reads it"}
+    if run.model.get("bidirectional_source"):
+        why = "with model.bidirectional_source each of its tokens sees the next ones"
+        return {"train.source_loss": f"{reason} {why}"}
+    return {}
+
+
 def pair_task(name: str, summary: str, measure: Measure) -> Task:
     """`measure`: how its outputs are compared with references."""
     settings = READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE
+    settings |= {"train.source_loss"}
     return Task(
         name=name,
         summary=summary,
-        models=("seq2seq", "transformer", "t5"),
+        models=("seq2seq", "transformer", "t5", "gpt", "recurrent_lm"),
         settings=settings | EVALUATE if measure.has_bleu else settings,
         reading=READING,
         open=partial(open_text_model, partial(Translator, measure=measure)),
@@ -43,6 +59,7 @@ def pair_task(name: str, summary: str, measure: Measure) -> Task:
         defaults=fine_tuning_defaults,
         pretrained=True,
         hub_task="translation",
+        unused=unused,
     )
 
 

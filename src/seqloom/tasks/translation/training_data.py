@@ -13,22 +13,31 @@ import numpy as np
 from torch import nn
 
 from seqloom.config import DataConfig, RunConfig
-from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
+from seqloom.data.batching.pair_batches import (
+    POOL,
+    BatchPlan,
+    TranslationBatch,
+    special_token_counts,
+    translation_batch,
+)
 from seqloom.data.batching.splits import held_out
 from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
+from seqloom.models import model_family
 from seqloom.models.transformer import TransformerConfig
-from seqloom.protocols import NewModel, Rows, StoredTokenizer
+from seqloom.protocols import EncoderDecoder, NewModel, Rows, StoredTokenizer, context_of
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
 from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     StepTrainingData,
     batch_plan,
     check_same_data,
+    count_ids,
     record_data,
+    set_output_counts,
     stored_reading_settings,
 )
 from seqloom.tasks.translation.evaluate_pairs import (
@@ -38,7 +47,7 @@ from seqloom.tasks.translation.evaluate_pairs import (
 from seqloom.tasks.translation.measures import Measure, References
 from seqloom.tasks.translation.text_limit import TextLimit
 from seqloom.tasks.translation.translate import target_tokenizer
-from seqloom.training.objectives import Translation
+from seqloom.training.objectives import PairModelling, Translation
 
 COLUMNS = ("source", "target")
 """Of the token store."""
@@ -88,8 +97,18 @@ class PreparedPairs(StepTrainingData):
         lines = ", ".join(map(str, self.store.lines[rows[:8]]))
         return f"the pairs of lines {lines}" + (", ..." if len(rows) > 8 else "")
 
-    def objective(self) -> Translation:
-        return Translation(self.run.train.label_smoothing)
+    def objective(self) -> Translation | PairModelling:
+        train = self.run.train
+        if train.source_loss:
+            return PairModelling(self.tokenizer.special_ids.pad, train.label_smoothing)
+        return Translation(train.label_smoothing)
+
+    def initialise(self, model: nn.Module) -> None:
+        """An output layer that works by frequency needs to know how often each id is written."""
+        if self.start.pretrained is None:
+            counts = count_ids(self.store.tokens, self.tokenizer.vocabulary_size)
+            counts[self.tokenizer.special_ids.eos] += len(self.store)
+            set_output_counts(model, counts)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
@@ -135,6 +154,8 @@ def prepare_pairs(
             yield from (record.fields[name] for name in COLUMNS)
 
     start = starting_point(run_config, folder, texts, first)
+    if not issubclass(model_family(start.family)[1], EncoderDecoder):
+        start = start.for_text_pairs()
     tokenizer = start.tokenizer
     identity = {
         "files": [one["sha256"] for one in fingerprints],
@@ -159,6 +180,7 @@ def prepare_pairs(
         left = {**identity, "context": context, "max_length": data.max_length}
         store = build_store(short, tokenizers, left, cache)
     log_truncation(store, data)
+    check_context(start, store, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
     return PreparedPairs(
@@ -179,6 +201,26 @@ def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[
         if number in indices:
             pairs.append((record.fields["source"], record.fields["target"]))
     return indices, pairs
+
+
+def check_context(start: StartingPoint, store: TokenStore, data: DataConfig) -> None:
+    """Raises UsageError for a pair that is longer than a language model reads."""
+    context = context_of(start.config)
+    if context is None or issubclass(model_family(start.family)[1], EncoderDecoder):
+        return
+    longest = 0
+    for first in range(0, len(store), POOL):
+        rows = np.arange(first, min(first + POOL, len(store)))
+        lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
+        if data.max_length is not None:
+            lengths = np.minimum(lengths, data.max_length)
+        longest = max(longest, int(lengths.sum(axis=0).max()))
+    longest += sum(special_token_counts(start.tokenizer.special_ids))
+    if longest > context:
+        raise UsageError(
+            f"a source and its target must fit into model.context={context} together, but the longest pair"
+            f" has {longest:,} tokens; cut texts with data.max_length, or use a larger model.context"
+        )
 
 
 def log_truncation(store: TokenStore, data: DataConfig) -> None:

@@ -20,8 +20,17 @@ from seqloom.data.batching.pair_batches import (
 from seqloom.decoding.generate import generate
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.string_constraints import cut_at
+from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import EncoderDecoder, SpecialIds, Tokenizer, context_of, device_of
+from seqloom.protocols import (
+    Decodable,
+    EncoderDecoder,
+    SpecialIds,
+    Tokenizer,
+    context_of,
+    device_of,
+    read_source,
+)
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
 
 
@@ -61,15 +70,15 @@ def decode_texts(
     nonblank = [i for i, text in enumerate(texts) if text.strip()]
     nonblank.sort(key=lambda i: (len(sources[i]), i))
     options = generation_options(decode, tokenizer)
-    encoder_decoder = cast(EncoderDecoder, model)
+    decodable = cast(Decodable, model)
     for first in range(0, len(nonblank), decode.batch_rows):
         rows = nonblank[first : first + decode.batch_rows]
         batch = source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
         with torch.inference_mode():
-            state = encoder_decoder.encode(batch)
+            state = read_source(model, batch)
         lengths = [longest_output(model, len(sources[i]), decode, special_ids) for i in rows]
         prompts = [[*special_ids.bos]] * len(rows)
-        generated = generate(encoder_decoder, state, prompts, lengths, options, watch)
+        generated = generate(decodable, state, prompts, lengths, options, watch)
         for i, hypotheses in zip(rows, generated, strict=True):
             outputs[i] = []
             for hypothesis in require_hypotheses(hypotheses, options.strategy):
@@ -82,12 +91,21 @@ def longest_output(
     model: nn.Module, source: int, decode: DecodeConfig, special_ids: SpecialIds
 ) -> int:
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
-    the decoder allow."""
+    the decoder allow, which a language model shares with the source. Raises UsageError where that fills
+    them."""
     wanted = decode.max_length or 2 * source + 20
     context = context_of(model)
     if context is None:
         return wanted
-    return min(wanted, context + 1 - len(special_ids.bos))  # the last token is not read
+    given = len(special_ids.bos)
+    if not isinstance(model, EncoderDecoder):
+        given += source + len(special_ids.prefix) + len(special_ids.suffix)
+        if given > context:
+            raise UsageError(
+                f"the model reads {context:,} tokens, a source and what it writes together, but this source"
+                f" has {given:,}; shorten it, or train with a larger model.context"
+            )
+    return min(wanted, context + 1 - given)  # the last token is not read
 
 
 def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:

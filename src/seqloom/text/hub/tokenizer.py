@@ -6,6 +6,7 @@ that encodes, the special entries have hidden names that no text holds. `to_json
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import secrets
@@ -14,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import Self, final
 
 from tokenizers import Encoding, Tokenizer
 
@@ -153,6 +154,12 @@ class HubTokenizer:
         if self._surplus_entries and unk is not None:
             return [i if i < self.vocabulary_size else unk for i in ids]
         return ids
+
+    def with_special_ids(self, special_ids: SpecialIds) -> Self:
+        """The same tokenizer for a model that uses special tokens in another way."""
+        changed = copy.copy(self)
+        changed.special_ids = special_ids
+        return changed
 
     def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
         """As `encode`, but the name of the mask token gives the mask id."""

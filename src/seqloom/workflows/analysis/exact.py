@@ -29,7 +29,7 @@ from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.strategies import BeamSearch, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
+from seqloom.protocols import Decodable, State, context_of, device_of, read_source
 from seqloom.registry import hub_task
 from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.output_files import new_file
@@ -181,8 +181,9 @@ class ExactSearcher:
         if self.run.task != TASK:
             source = source_batch([ids], self._special_ids).to(device_of(self._model))
             longest = longest_output(model, len(ids), self.settings, self._special_ids)
-            encode = cast(EncoderDecoder, model).encode
-            return _SearchStart(lambda: encode(source), [*self._special_ids.bos], longest)
+            return _SearchStart(
+                lambda: read_source(model, source), [*self._special_ids.bos], longest
+            )
         prompt, context = prompt_ids(self.run.tokenizer, ids), context_of(model)
         longest = self.settings.max_length or NEW_TOKENS
         if context is not None:
