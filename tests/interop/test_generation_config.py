@@ -14,6 +14,7 @@ from seqloom.interop.generation_config import (
     NEUTRAL,
     HubGeneration,
 )
+from seqloom.interop.written_generation import OWN, WrittenGeneration
 from seqloom.protocols import SpecialIds
 
 LENGTH = {"max_new_tokens": 9}
@@ -168,10 +169,21 @@ def test_of_config_json_only_settings_of_decoding_are_named() -> None:
     assert notes == ["not kept of config.json: typical_p=0.5, which is not known here"]
 
 
-def test_settings_survive_the_way_through_their_file() -> None:
-    from seqloom.interop.generation_config import generation_content
-
-    for early in ("never", "likely", "full"):
-        before = DecodeConfig(refill=True, early_stopping=early, beam=4, max_length=7)
-        content = generation_content(before, writes_after=2)
-        assert read(content, bos=(2, 0))[0] == before
+@pytest.mark.parametrize("early", ["never", "likely", "full"])
+@pytest.mark.parametrize("bos", [(2,), (2, 0)])
+def test_settings_survive_the_way_through_their_file(early: Any, bos: tuple[int, ...]) -> None:
+    before = DecodeConfig(
+        refill=True, early_stopping=early, beam=4, max_length=7, min_length=2, no_repeat_ngram=3
+    )
+    written = WrittenGeneration(
+        decode=before,
+        special_ids=marks(*bos),
+        pad=0,
+        encodes=True,
+        positions=None,
+        layers=(),
+        renormalised=False,
+        may_be_unknown=False,
+    )
+    content = {key: one for key, one in written.content().items() if key != OWN}
+    assert read(content, bos=bos)[0] == before

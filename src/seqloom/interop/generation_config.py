@@ -303,29 +303,3 @@ class HubGeneration:
 def _same(one: object, two: object) -> bool:
     """Equality in which true is not 1."""
     return one == two and isinstance(one, bool) == isinstance(two, bool)
-
-
-def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> Fields:
-    """The inverse, as far as generation_config.json has keys for it."""
-    content: Fields = {
-        "do_sample": decode.strategy == "sample",
-        "num_beams": decode.beam if decode.strategy == "beam" else 1,
-        "repetition_penalty": decode.repetition_penalty,
-        "no_repeat_ngram_size": decode.no_repeat_ngram or 0,
-    }
-    if decode.strategy == "sample":
-        content |= {
-            "temperature": decode.temperature,
-            "top_k": decode.top_k or 0,
-            "top_p": decode.top_p,
-        }
-    else:
-        content["length_penalty"] = decode.length_penalty
-        if decode.refill:
-            theirs = {ours: theirs for theirs, ours in EARLY_STOPPING.items()}
-            content["early_stopping"] = theirs[decode.early_stopping]
-    if decode.max_length is not None and writes_after is None:
-        content["max_new_tokens"] = decode.max_length
-    elif decode.max_length is not None and writes_after is not None:
-        content["max_length"] = decode.max_length + writes_after
-    return content

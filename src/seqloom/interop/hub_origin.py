@@ -14,9 +14,10 @@ from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.config_options import Fields
 from seqloom.interop.generation_config import HubGeneration
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
+from seqloom.interop.written_generation import own_settings
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse
-from seqloom.text.hub.special_ids import is_encoder_decoder, notes_on_ids
+from seqloom.text.hub.special_ids import NEVER, is_encoder_decoder, notes_on_ids
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -62,7 +63,7 @@ class HubOrigin(NamedTuple):
     def ids(self) -> Fields:
         """Keys such as eos_token_id; those of generation_config.json override."""
         both = {**self.content, **(self.generation or {})}
-        return {key: value for key, value in both.items() if key.endswith("_token_id")}
+        return {key: one for key, one in both.items() if key.endswith("_token_id") or key in NEVER}
 
     def architectures(self) -> list[str]:
         """Those that config.json names."""
@@ -74,6 +75,8 @@ class HubOrigin(NamedTuple):
         """How it decodes, starting from the `usual` settings of its task; and notices about that."""
         if task not in GENERATING:
             return parse(DecodeConfig, usual, "decode."), []
+        if (own := own_settings(self.generation or {})) is not None:
+            return own, []
         there = self.generation is not None
         positions = self.content.get("max_position_embeddings")
         generation = HubGeneration(

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from seqloom.protocols import SpecialTokenTemplate
+from seqloom.text.hub.token_bytes import WHOLE_WORDPIECE
 
 
 def with_template(
@@ -63,6 +64,15 @@ def with_special_entries(
         }
         added.append({"id": i, "content": name, **options})
     return _dumped(pipeline | {"added_tokens": added}), new
+
+
+def with_whole_wordpiece(content: str) -> str:
+    """The content of a tokenizer.json whose decoder, where it is WordPiece, drops `##` at the beginning of a
+    text too."""
+    pipeline = json.loads(content)
+    if (pipeline.get("decoder") or {}).get("type") == "WordPiece":
+        pipeline["decoder"] = WHOLE_WORDPIECE
+    return _dumped(pipeline)
 
 
 def with_prefix_space(content: str) -> str:

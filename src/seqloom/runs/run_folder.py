@@ -52,6 +52,7 @@ from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
+from seqloom.text.hub.special_ids import NEVER
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
 from seqloom.text.tokenizers import TextTokenizer
@@ -332,7 +333,7 @@ def _decoding(path: Path) -> DecodeConfig:
     try:
         return parse(
             DecodeConfig,
-            {k: v for k, v in generation.items() if not k.endswith("_token_id")},
+            {k: v for k, v in generation.items() if not k.endswith("_token_id") and k not in NEVER},
             "decode.",
         )
     except UsageError as error:

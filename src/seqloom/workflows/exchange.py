@@ -12,27 +12,24 @@ from torch import nn
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
-from seqloom.data.encoding.encode_words import space_begins_words
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, row_template
 from seqloom.errors import UsageError, printable
+from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
-from seqloom.interop.generation_config import generation_content
 from seqloom.interop.hub import foreign_kind, is_hub_name
-from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
-from seqloom.interop.post_processor import with_prefix_space, with_special_entries, with_template
+from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models import family_name
-from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
-from seqloom.protocols import SpecialTokenTemplate, StoredTokenizer
 from seqloom.registry import hub_task
+from seqloom.run_file import read_run_file
 from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
-from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.workflows.exported_decoding import exported_decoding
+from seqloom.workflows.exported_tokenizer import write_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +41,6 @@ DTYPES = {
     "float16": torch.float16,
 }
 """What weights may be converted to."""
-ENCODER_DECODERS = ("transformer", "t5")
 
 
 def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[str, object]:
@@ -170,108 +166,54 @@ def _open(folder: str) -> _Source:
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:
-    model, origin = source.model, source.origin
-    config: Any = model.config
-    origin_content = None if origin is None else origin.content
-    target = target_of(source.model_type, config, hub_task(source.task), origin_content)
-    their_tensors(model, target)  # errors come before anything is written
+    config: Any = source.model.config
+    origin = None if source.origin is None else source.origin.content
+    target = target_of(source.model_type, config, hub_task(source.task), origin)
+    their_tensors(source.model, target)  # errors come before anything is written
     with files.atomic_folder(out, "an exported model") as temporary:
-        written = _write_export(source, target, temporary, shard_bytes)
+        ids, notes = _write_text_files(source, target, temporary)
+        if source.run is None and files.is_there(source.folder / run_folder.PREPROCESSOR):
+            _copy_preprocessor(source.folder, temporary)
+        written = write_checkpoint(
+            temporary, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes
+        )
+        files.write_atomic(temporary / "README.md", _card(source, target))
+    for note in notes:
+        logger.info(note)
     return {
         "output": str(out),
-        **_sizes(model, target.hub_type, source.task),
+        **_sizes(source.model, target.hub_type, source.task),
         "architecture": target.architecture,
         "files": [name for name in written if name.endswith(".safetensors")],
+        "notes": notes,
     }
 
 
-def _write_export(source: _Source, target: Target, out: Path, shard_bytes: int | None) -> list[str]:
-    model, origin, run = source.model, source.origin, source.run
-    config: Any = model.config
-    origin_content = None if origin is None else origin.content
-    ids: dict[str, object] = {}
-    if run is not None:
-        _write_tokenizer(source, run, out)
-        ids = _special_id_keys(run) if origin is None else {}
-    elif files.is_there(source.folder / run_folder.PREPROCESSOR):
-        _copy_preprocessor(source.folder, out)
-    if origin is not None and origin.pooling is not None and not isinstance(model, EncoderWithHead):
+def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonObject, list[str]]:
+    """Writes the files of a model of texts beside its weights. Returns the special ids for config.json, and
+    notices about what transformers does otherwise."""
+    run, origin = source.run, source.origin
+    if run is None:
+        return {}, []
+    trained = _is_trained(source)
+    write_tokenizer(out, run, origin, trained=trained)
+    ids, content, notices = exported_decoding(run, origin, target, trained=trained)
+    if content is not None:
+        files.write_json(out / GENERATION, content)
+    config: Any = source.model.config
+    if (
+        origin is not None
+        and origin.pooling is not None
+        and not isinstance(source.model, EncoderWithHead)
+    ):
         write_pooling(out, origin.pooling, config.width)
-    written = write_checkpoint(
-        out, model, config, target, origin=origin_content, ids=ids, shard_bytes=shard_bytes
-    )
-    files.write_atomic(out / "README.md", _card(source, target))
-    return written
+    return ids, notices
 
 
-def _write_tokenizer(source: _Source, run: run_folder.LoadedRun, out: Path) -> None:
-    run_folder.write_tokenizer(out, run.tokenizer)
-    encoder = source.model
-    if isinstance(source.model, EncoderWithHead):
-        _write_row_template(source.model, run.tokenizer, out, source.origin)
-        encoder = source.model.encoder
-    if isinstance(encoder, Bert):
-        # the tokenizer classes of BERT say so themselves, PreTrainedTokenizerFast does not
-        segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
-        names = ["input_ids", *segments, "attention_mask"]
-        content = files.read_json_object(out / TOKENIZER_CONFIG)
-        files.write_json(out / TOKENIZER_CONFIG, {"model_input_names": names, **content})
-    if hub_task(source.task) in ("translation", "text-generation"):
-        bos = len(run.tokenizer.special_ids.bos) if source.model_type in ENCODER_DECODERS else None
-        ids = _special_id_keys(run).items()
-        content = {key: value for key, value in ids if key.endswith("_id") and value is not None}
-        content |= generation_content(run.decode, writes_after=bos)
-        kept = None if source.origin is None else source.origin.generation
-        files.write_json(out / GENERATION, kept or content)
-
-
-def _write_row_template(
-    model: EncoderWithHead, tokenizer: StoredTokenizer, out: Path, origin: HubOrigin | None
-) -> None:
-    """Makes the tokenizer do what the rows of the training had: special tokens, the space before words with
-    tags, the maximum length. One that came with the same head does so already."""
-    content, changes = tokenizer.to_json(), {}
-    encoder_size = model.config.encoder["vocabulary_size"]
-    if not tokenizer.pretrained:
-        template = row_template(
-            tokenizer.special_ids, model.model_type, True, tokenizer.vocabulary_size
-        )
-        segments = model.config.encoder.get("segments", 1) > 1
-        names = dict(enumerate(SPECIAL_TOKENS))
-        content = with_template(content, SpecialTokenTemplate(*template), names, segments=segments)
-        if model.context is not None:
-            changes["model_max_length"] = model.context
-    elif encoder_size > tokenizer.vocabulary_size:
-        content, names = with_special_entries(content, tokenizer.vocabulary_size, CAUSAL_MARKS)
-        beyond = ((i,) for i in range(tokenizer.vocabulary_size, encoder_size))
-        content = with_template(content, SpecialTokenTemplate(*beyond), names, segments=False)
-    architectures = [] if origin is None else origin.architectures()
-    came_with_head = any("TokenClassification" in name for name in architectures)
-    if model.config.kind == "tagging" and space_begins_words(tokenizer) and not came_with_head:
-        content = with_prefix_space(content)
-        changes["add_prefix_space"] = True
-    files.write_json(
-        out / TOKENIZER_CONFIG, files.read_json_object(out / TOKENIZER_CONFIG) | changes
-    )
-    files.write_atomic(out / run_folder.TOKENIZER, content.encode())
-
-
-def _special_id_keys(run: run_folder.LoadedRun) -> dict[str, object]:
-    """The special ids of a tokenizer of ours as keys of config.json."""
-    special_ids = run.tokenizer.special_ids
-    bos, forced, *_ = (*special_ids.bos, None, None)
-    keys: dict[str, object] = {
-        "bos_token_id": bos,
-        "eos_token_id": special_ids.eos,
-        "pad_token_id": special_ids.pad if special_ids.pad >= 0 else None,
-    }
-    if run.model_type in ENCODER_DECODERS:
-        keys |= {
-            "is_encoder_decoder": True,
-            "decoder_start_token_id": bos,
-            "forced_bos_token_id": forced,
-        }
-    return keys
+def _is_trained(source: _Source) -> bool:
+    """Whether the model went on from a checkpoint in a training."""
+    path = source.folder / run_folder.RUN
+    return path.is_file() and "from" in read_run_file(str(path))["model"]
 
 
 def _card(source: _Source, target: Target) -> str:

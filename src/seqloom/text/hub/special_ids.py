@@ -30,6 +30,8 @@ IDS = (
     "forced_bos_token_id",
 )
 """The keys that are read here."""
+NEVER = ("suppress_tokens", "bad_words_ids")
+"""Keys with ids that are never written; of the words of `bad_words_ids` those of one id are read here."""
 
 ENCODERS = ("bert", "roberta", "electra")
 DECODERS = ("openai-gpt", "gpt2")
@@ -110,6 +112,7 @@ def special_ids_of(
         bos, template = _present(configured_bos), SpecialTokenTemplate()
     around = (*template.prefix, *template.separator, *template.suffix)
     special = {*_present(pad, specials.unk, specials.mask), *bos, *around, *without_entry}
+    special |= _never_written(config, size)
     own_pad = pad if encoder and pad is not None else -1
     # GPT-2 names its end as the unknown token, though its bytes can spell everything
     unk = None if specials.unk == eos else specials.unk
@@ -124,6 +127,19 @@ def special_ids_of(
         mask=specials.mask,
         forbidden=tuple(sorted(special - {eos})),
     )
+
+
+def _never_written(config: JsonObject, size: int) -> set[int]:
+    """The ids that generation leaves out."""
+    ids = set[int]()
+    for key in NEVER:
+        words = config.get(key)
+        for one in words if isinstance(words, list) else []:
+            i = one[0] if isinstance(one, list) and len(one) == 1 else one
+            # True would count as an int
+            if type(i) is int and 0 <= i < size:
+                ids.add(i)
+    return ids
 
 
 def _present(*ids: int | None) -> tuple[int, ...]:

@@ -16,6 +16,19 @@ from seqloom.text.hub.pipeline import Component
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>\Z")
 
 
+WHOLE_WORDPIECE: Component = {
+    "type": "Sequence",
+    "decoders": [
+        {"type": "Replace", "pattern": {"Regex": "^(?!##)"}, "content": " "},
+        {"type": "Replace", "pattern": {"Regex": "^##"}, "content": ""},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ],
+}
+"""The decoder of an exported WordPiece: the library's own leaves `##` before a text that begins with the rest
+of a word, as a model may write it. No other regular expression of a file is ever run."""
+
+
 @final
 class PieceDecoder(NamedTuple):
     """What one part of a decoder does."""
@@ -45,6 +58,8 @@ def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
     """Raises ValueError where the decoder is of a kind that no text model of the hub has."""
     if decoder is None:
         return HubTokenBytes(str.encode, b" ")
+    if decoder == WHOLE_WORDPIECE:
+        decoder = {"type": "WordPiece", "prefix": "##"}
     parts = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     steps = [_step(part) for part in parts]
     conversions = [step.convert for step in steps]
