@@ -129,10 +129,9 @@ def test_rows_of_tables(tmp_path: Path) -> None:
         ("three, four", 2),
     ]
     assert report.skips["blank"].number == 2
-    assert [remark.split(": ", 1)[1][:30] for remark in report.notes] == [
-        "'content' is taken as the text",
-        "'Text' is taken as the text; t",
-        "no header; the first row is re",
+    assert [remark.split(": ", 1)[1][:27] for remark in report.notes] == [
+        "'content' is taken as text;",
+        "no header; the first row is",
     ]
     assert documents(csv, text="id") == [("1", 2), ("2", 4), ("3", 5)]
 

@@ -242,7 +242,7 @@ def test_tables_without_header_have_numbers(tmp_path: Path) -> None:
     assert report.notes[0].startswith(f"{path}:1: no header; columns are counted from 1")
     assert found(path, text="3", label="3", header=False)[1] == ("More", "More")
     assert "has no header, or one without a name that is known" in refusal(path)
-    assert "such as --set data.text=3 --set data.label=1" in refusal(path)
+    assert "such as --set data.text=1 --set data.label=2" in refusal(path)
     named = write(tmp_path, "named.csv", "text,label\na,b\n")
     assert "there is no column '1' for data.text (found: 'text', 'label')" in refusal(
         named, text="1", label="2"

@@ -335,5 +335,5 @@ def test_rows_of_one_premise_are_one_choice(tmp_path: Path) -> None:
 
 
 def test_choices_are_rows_of_tables(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="must be rows of a table"):
+    with pytest.raises(UsageError, match="a table must be in one of the forms"):
         read(write(tmp_path, "t.txt", "a\n"))

@@ -145,29 +145,35 @@ def test_a_report_counts_what_was_read(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ({"id": "a", "nbest": []}, "'nbest' must hold at least one hypothesis"),
+    ({"id": "a", "nbest": []}, "'nbest' must be a list of hypotheses, but is empty"),
     ({"id": "a", "nbest": {}}, "'nbest' must be a list of hypotheses, but is an object"),
-    ({"id": "a", "hyps": []}, "there is no 'nbest'"),
+    (
+        {"id": "a", "hyps": []},
+        "'nbest' must be a list of hypotheses, but is null (found: 'id', 'hyps')",
+    ),
     ({"id": [], "nbest": [{"text": "x"}]}, "'id' must be a text or a whole number, but is a list"),
     (
         {"nbest": [{"text": "x", "score": 1}, {"score": 1}]},
-        "hypothesis 2 must have a text under 'text', but it has none",
+        "hypothesis 2 must be an object with a text under 'text', but is {\"score\": 1}",
     ),
-    ({"nbest": [{"text": None, "score": 1}]}, "but its 'text' is null"),
-    ({"nbest": ["x"]}, "hypothesis 1 must be an object with 'text', but is a text"),
+    ({"nbest": [{"text": None, "score": 1}]}, "with a text under 'text', but is {\"text\": null"),
+    ({"nbest": ["x"]}, "hypothesis 1 must be an object with a text under 'text', but is \"x\""),
     (
         {"nbest": [{"text": "x", "score": "1"}]},
-        "'score' of hypothesis 1 of list 2 must be a finite number, but is '1'",
+        "'score' of hypothesis 1 of list 2 must be a finite number of size 1e+100 at most, but is '1'",
     ),
-    ({"nbest": [{"text": "x", "score": True}]}, "must be a finite number, but is True"),
+    ({"nbest": [{"text": "x", "score": True}]}, "at most, but is True"),
     (
         {"nbest": [{"text": "x", "score": -1e308}]},
         "must be a finite number of size 1e+100 at most, but is -1e+308",
     ),
-    ({"nbest": [{"text": "x"}]}, "hypothesis 1 of list 2 has no 'score'"),
+    (
+        {"nbest": [{"text": "x"}]},
+        "'score' of hypothesis 1 of list 2 must be a finite number of size 1e+100 at most, but is missing",
+    ),
     (
         {"ref": 3, "nbest": [{"text": "x", "score": 1}]},
-        "the reference must be a text, but is a number",
+        "'ref' must be a text, but is 3",
     ),
     ('{"nbest": [{"text": "x", "score": NaN}]}', "NaN is no number in JSON"),
     ('{"nbest": [{"text": "x", "score": 1e999}]}', "too large"),
@@ -195,9 +201,9 @@ WRONG_TABLES = [
         2,
         "must be a finite number of size 1e+100 at most, but is -1e+308",
     ),
-    ("id\ttext\tscore\na\tx\t" + "9" * 400 + "\n", 2, "must be a finite number, but is '999"),
-    ("id\ttext\tscore\na\tx\tnan\n", 2, "must be a finite number, but is 'nan'"),
-    ("id\ttext\tscore\na\tx\t1\na\tx\t\n", 3, "must be a finite number, but is ''"),
+    ("id\ttext\tscore\na\tx\t" + "9" * 400 + "\n", 2, "at most, but is '999"),
+    ("id\ttext\tscore\na\tx\tnan\n", 2, "at most, but is 'nan'"),
+    ("id\ttext\tscore\na\tx\t1\na\tx\t\n", 3, "at most, but is ''"),
     ("id\ttext\na\tx\nb\tx\na\ty\n", 4, "must stand together, but 'a' began in line 2"),
     ("id\ttext\tref\na\tx\ty\na\tx\tz\n", 3, "another than in line 2"),
 ]
@@ -225,12 +231,12 @@ def test_files_that_hold_no_lists(tmp_path: Path) -> None:
         read(put(tmp_path / "empty.jsonl", ""))
     (tmp_path / "a.txt").write_text("x\n")
     with pytest.raises(
-        UsageError, match=r"must be \.jsonl, \.tsv or \.nbest, but its name has \.txt"
+        UsageError, match=r"must be \.jsonl, \.tsv or \.nbest, but the form is unknown"
     ):
         read(str(tmp_path / "a.txt"))
-    with pytest.raises(UsageError, match=r"data\.format is text"):
+    with pytest.raises(UsageError, match=r"the form is text"):
         read(str(tmp_path / "a.txt"), format="text")
-    with pytest.raises(DataError, match="hypothesis 1 of list 'a' has no 'lmm'"):
+    with pytest.raises(DataError, match=r"'lmm' of hypothesis 1 of list 'a' must be .* is missing"):
         read(put(tmp_path / "a.jsonl", LINES[0]), score="lmm")
 
 

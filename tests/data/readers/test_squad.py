@@ -235,7 +235,6 @@ def rows_file(folder: Path, form: str, *rows: dict[str, str]) -> str:
 
 FORMS = pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
 TOLD = {"text": "Frage", "second": "question"}
-BOTH = "--set data.text=NAME --set data.second=NAME"
 
 
 @FORMS
@@ -248,12 +247,12 @@ BOTH = "--set data.text=NAME --set data.second=NAME"
         (
             ["question", "text"],
             {},
-            f"'question' is taken as question, 'text' is taken as context; to take others: {BOTH}",
+            "'text' is taken as context; to take others: --set data.second=NAME",
         ),
         (
             ["Query", "context"],
             {},
-            f"'Query' is taken as question, 'context' is taken as context; to take others: {BOTH}",
+            "'Query' is taken as question; to take others: --set data.text=NAME",
         ),
         (
             ["text", "document"],
@@ -369,12 +368,9 @@ def test_a_table_without_a_header(tmp_path: Path, header: Any) -> None:
     [
         (
             {},
-            (
-                "must be told by number, but data.text is not given; give both, such as --set data.text=1"
-                " --set data.second=2"
-            ),
+            "where there is no header, by number, such as --set data.text=1 --set data.second=2",
         ),
-        ({"text": "1"}, "must be told by number, but data.second is not given"),
+        ({"text": "1"}, "the column of the context is not known by name (found: '1', '2')"),
         (
             {"text": "1", "second": "context"},
             "data.second names a column, so there must be a header",

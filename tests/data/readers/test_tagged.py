@@ -120,7 +120,7 @@ def test_lists_in_jsonl(tmp_path: Path) -> None:
         {"tags": ["X"]},
     ):
         assert re.search(
-            ":1: (there must be|the column of the words)",
+            ":1: (there must be|the column of the tokens)",
             refusal(write(tmp_path, "b.jsonl", json.dumps(wrong))),
         )
 
@@ -130,7 +130,7 @@ def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
     path, report = write(tmp_path, "a.jsonl", json.dumps(row)), ReadReport()
     assert read(path, report=report) == [TaggedWords(("I",), ("O",), path, 1)]
     assert report.notes == [
-        f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"
+        f"{path}: 'ner_tags' is taken as tags; to take others: --set data.label=NAME"
     ]
     for name, tag in (("pos_tags", "PRON"), ("mine", "X")):
         assert read(path, label=name, text="spoken") == [TaggedWords(("i",), (tag,), path, 1)]

@@ -88,8 +88,7 @@ class Header(NamedTuple):
 
     def first(self, known: Sequence[str]) -> str | None:
         """The column of the first of these names that exists."""
-        columns = self.by_name()
-        return next((columns[name] for name in known if name in columns), None)
+        return next(filter(None, map(self.column, known)), None)
 
     def column(self, known: str) -> str | None:
         """The column of just this name, else the one of this name in other case. Raises DataError where there
@@ -277,16 +276,41 @@ def _pair_columns(header: Header) -> dict[str, str]:
     return {"source": pair[0], "target": pair[1]}
 
 
+class Wanted(NamedTuple):
+    """A column that a task reads."""
+
+    setting: str
+    """The setting that names it, and its role."""
+    title: str
+    known: Sequence[str]
+    """Names by which it is recognised."""
+
+
+def choose_columns(header: Header, wanted: Sequence[Wanted]) -> dict[str, str]:
+    """Each column by its setting, else by a known name, which is noted where it is not the title. Raises
+    DataError that names all those that neither tells."""
+    named = {one.setting: header.named(one.setting) for one in wanted}
+    chosen = {setting: name for setting, name in named.items() if name is not None}
+    guesses = {}
+    for setting, title, known in wanted:
+        if setting not in chosen:
+            guess = header.without(chosen.values()).first(known)
+            if guess is not None:
+                chosen[setting] = guess
+                if folded(guess) != title:
+                    guesses[setting] = (guess, title)
+    missing = [one for one in wanted if one.setting not in chosen]
+    if missing:
+        titles = " and ".join(f"the {one.title}" for one in missing)
+        raise header.unknown(titles, [one.setting for one in missing])
+    if guesses:
+        header.file.note_guesses(guesses)
+    return chosen
+
+
 def _text_column(header: Header) -> dict[str, str]:
-    column = header.named("text")
-    if column is None:
-        only = header.names[0] if len(header.names) == 1 else None
-        column = header.first(TEXTS) or only or header.find("text", "text", TEXTS)
-        if column != "text":
-            header.file.note(
-                f"{printable(column)!r} is taken as the text; to take another: --set data.text=NAME"
-            )
-    return {"text": column}
+    known = header.names if len(header.names) == 1 else TEXTS
+    return choose_columns(header, [Wanted("text", "text", known)])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -308,9 +308,11 @@ def _check_headerless(head: TableRow, text: DelimitedText, schema: TableSchema) 
     if len(roles) != 1:
         _refuse_one_column(head, text, schema)
     if not roles:
+        second = "label" if "label" in schema.settings else schema.settings[1]
+        by_number = f"--set data.{schema.settings[0]}=1 --set data.{second}=2"
         raise file.error(
             "the table has no header, or one without a name that is known; say which columns are which by"
-            f" name or, where there is no header, by number{_likely_columns(head)} (the row: {head})",
+            f" name or, where there is no header, by number, such as {by_number} (the row: {head})",
             head.line,
         )
     columns = "column" if len(roles) == 1 else "columns"
@@ -335,14 +337,6 @@ def _check_headerless(head: TableRow, text: DelimitedText, schema: TableSchema) 
         f" {head}",
         head.line,
     )
-
-
-def _likely_columns(head: TableRow) -> str:
-    """Settings that may fit a row: its longest cell as the text, its shortest as the label."""
-    cells = enumerate(head.cells, start=1)
-    sizes = [(len(cell.split()), len(cell), number) for number, cell in cells if cell.strip()]
-    text, label = (max(sizes)[2], min(sizes)[2]) if len(sizes) > 1 else (2, 1)
-    return f", such as --set data.text={text} --set data.label={label}"
 
 
 def _wrong_width(row: TableRow, width: int, text: DelimitedText) -> str:

@@ -79,32 +79,20 @@ def text_columns(
 ) -> dict[str, str]:
     """The columns of the text (several are joined) and of the second one, where there is one. Raises
     DataError where they are not known."""
-    text, second = header.file.options.text, None
-    columns = header.by_name()
-    if pairs is not False:
-        second = header.named("second")
-    if text is not None:
-        header.require("text", text)
-    couples = []
-    for couple in PAIRS if any_pair else PAIRS[:-1]:
-        if pairs is not False and all(name in columns for name in couple):
-            first, other = columns[couple[0]], columns[couple[1]]
-            if text in (None, first) and second in (None, other):
-                couples.append((first, other))
-    if couples and second is None:
-        second = couples[0][1]
+    columns, text = header.by_name(), header.named("text")
+    second = None if pairs is False else header.named("second")
+    for couple in () if pairs is False else PAIRS if any_pair else PAIRS[:-1]:
+        first, other = columns.get(couple[0]), columns.get(couple[1])
+        if first and other and text in (None, first) and second in (None, other):
+            text, second = first, other
+            break
     if pairs and second is None:
         if text is None:
             raise header.unknown("the two texts", ["text", "second"])
         raise header.unknown("the second text", ["second"])
-    if text is not None:
-        chosen = {"text": text}
-    elif couples:
-        chosen = {"text": couples[0][0]}
-    else:
-        column = header.without([second]).first(known)
-        chosen = {"text": column or header.find("text", "text", ())}
-    return chosen if second is None else {**chosen, "second": second}
+    if text is None:
+        text = header.without([second]).first(known) or header.find("text", "text", ())
+    return {"text": text} if second is None else {"text": text, "second": second}
 
 
 def note_guesses(chosen: dict[str, str], file: DataFile, title: str = "label") -> None:

@@ -4,16 +4,16 @@ for each option."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, takewhile
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, Record, Row, TableSchema, folded, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import TABLES, read_rows
-from seqloom.data.formats.json_values import as_list, as_object, as_text, loose_text
+from seqloom.data.formats.forms import read_rows
+from seqloom.data.formats.json_values import as_list, as_object, field_of
 from seqloom.data.formats.jsonl import json_value
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
@@ -22,7 +22,6 @@ from seqloom.data.readers.label_columns import KNOWN, labelled_record, note_gues
 from seqloom.data.readers.labelled import form_of
 from seqloom.errors import DataError, UsageError, place, printable
 
-T = TypeVar("T")
 TEXTS = (
     "text", "goal", "premise", "context", "ctx", "question", "question_stem", "stem", "sentence",
     "startphrase", "prompt", "query",
@@ -38,6 +37,7 @@ RIGHT = frozenset({"entailment", "1", "true", "yes", "right", "correct"})
 """Labels of a row whose second text is the right option."""
 LABEL_ENDINGS = (".lst", ".txt", ".labels", ".label")
 """How the name of a file ends that holds an answer in each line."""
+WRONG = "choice that is not as it must be"
 Base = Literal[0, 1]
 """What numbers of options count from."""
 
@@ -51,10 +51,7 @@ class _WrittenChoice(NamedTuple):
     file: DataFile
 
     def error(self, message: str) -> DataError:
-        return DataError(message, self.choice.path, self.choice.line)
-
-    def usable(self, read: Callable[[], T]) -> Iterator[T]:
-        return self.file.usable(read, "choice that is not as it must be", self.choice.line or 0)
+        return self.file.error(message, self.choice.line)
 
 
 _Table = list[_WrittenChoice]
@@ -92,8 +89,7 @@ def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
 def _tables(
     paths: Sequence[str], options: DataConfig, report: ReadReport, answers: bool
 ) -> Iterator[_Table]:
-    has_labels = len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS)
-    if has_labels:
+    if len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS):
         yield _table(DataFile(paths[0], options, report), paths[1], answers)
         return
     for path in paths:
@@ -101,22 +97,14 @@ def _tables(
 
 
 def _table(file: DataFile, labels: str | None, answers: bool) -> _Table:
-    form = form_of(file.path, file.options)
-    if form not in TABLES:
-        raise UsageError(
-            f"{printable(file.path)}: choices must be rows of a table (csv, tsv, jsonl, parquet, json), but"
-            f" the form is {form}"
-        )
     schema = _choice_schema(labelled=answers and labels is None)
     table: _Table = []
     apart: list[Record] = []
-    for row in read_rows(file, form, schema):
+    for row in read_rows(file, form_of(file.path, file.options), schema):
         if "second" in row.values:
             apart += schema.records(row)
-            continue
-        reason = "choice that is not as it must be"
-        for found in file.usable(partial(_written, row, schema), reason, row.line):
-            table += found
+        else:
+            table += filter(None, file.usable(partial(_written, row, schema), WRONG, row.line))
     if not apart:
         return _with_labels(table, labels, file) if labels is not None and answers else table
     if labels is not None:
@@ -124,8 +112,12 @@ def _table(file: DataFile, labels: str | None, answers: bool) -> _Table:
             "a file of answers goes with a table that has a row for each choice, but this one has a row for"
             " each option"
         )
-    choices = _by_premise(apart, file, answers)
-    return [_WrittenChoice(choice, None, file) for choice in choices]
+    groups: dict[str, list[Record]] = {}
+    for record in apart:
+        groups.setdefault(record.fields["text"], []).append(record)
+    for rows in groups.values():
+        table += file.usable(partial(_of_rows, rows, file, answers), WRONG, rows[0].line)
+    return table
 
 
 def _choice_schema(*, labelled: bool) -> TableSchema:
@@ -197,67 +189,60 @@ def _guessed_options(header: Header) -> list[str]:
     return [columns[name] for name in guess]
 
 
-def _written(row: Row, schema: TableSchema) -> list[_WrittenChoice]:
-    """The choice of a row; none where the row is left out. Raises DataError where there are fewer than two
+def _written(row: Row, schema: TableSchema) -> _WrittenChoice | None:
+    """The choice of a row; None where the row is left out. Raises DataError where there are fewer than two
     options, or a blank one before others."""
+    options, keys = _options(row)
+    rest = {role: value for role, value in row.values.items() if role in ("text", "label")}
+    texts = row.file.clean(options, row.line)
+    for record in schema.records(row._replace(values=rest)):
+        label = record.fields.get("label", "")
+        if texts is None or row.file.has_no_label(label, row.line):
+            return None
+        if len(texts) < 2 or not all(map(str.strip, texts)):
+            what = f"has {len(texts)}" if len(texts) < 2 else "one of them is blank"
+            raise row.file.error(
+                f"a choice needs at least two options, none of them blank, but {what}", row.line
+            )
+        answer = keys.index(label.strip()) if label.strip() in keys else None
+        choice = ChoiceQuestion(record.fields["text"], tuple(texts), answer, record.path, row.line)
+        return _WrittenChoice(choice, label if answer is None else None, row.file)
+    return None
+
+
+def _options(row: Row) -> tuple[list[str], list[str]]:
+    """The texts of the options, and their keys where they have some. One column holds a list of texts, of
+    objects `{text, label}`, or an object of two lists as ARC has it; in a cell of a table it is JSON."""
     roles = [role for role in row.values if role.startswith("option ")]
-    options, keys = _listed_options(row) if len(roles) == 1 else ([], [])
-    options = options or [row.text(role, loose=True) for role in roles]
+    keys: list[object] = []
+    if len(roles) == 1:
+        value = row.values[roles[0]]
+        if isinstance(value, str):
+            value = json_value(value, row.file, row.line) if value.strip() else []
+        items = as_list(value)
+        if items is None:
+            texts, keys = (
+                as_list(field_of(value, "text")) or [],
+                as_list(field_of(value, "label")) or [],
+            )
+        elif all(map(as_object, items)):
+            texts, keys = (
+                [field_of(item, "text") for item in items],
+                [field_of(item, "label") for item in items],
+            )
+        else:
+            texts = items
+        columns = dict.fromkeys(map(str, range(len(texts))), row.columns[roles[0]])
+        row = row._replace(values=dict(zip(columns, texts, strict=True)), columns=columns)
+        roles = list(columns)
+    options = [row.text(role, loose=True) for role in roles]
+    names = [str(key).strip() for key in keys]
+    if len(names) not in (0, len(options)) or len({*names}) < len(names):
+        raise row.file.error("each option must have a label of its own", row.line)
     # Some rows have fewer.
     while options and not options[-1].strip():
         options.pop()
-    others = {role: value for role, value in row.values.items() if role not in roles}
-    found: list[_WrittenChoice] = []
-    for record in schema.records(row._replace(values=others)):
-        texts = row.file.clean(options, row.line)
-        label = record.fields.get("label", "")
-        if texts is None or row.file.has_no_label(label, row.line):
-            continue
-        choice = ChoiceQuestion(record.fields["text"], tuple(texts), None, record.path, record.line)
-        if len(texts) < 2 or not all(text.strip() for text in texts):
-            what = f"has {len(texts)}" if len(texts) < 2 else "one of them is blank"
-            raise _WrittenChoice(choice, label, row.file).error(
-                f"a choice needs at least two options, none of them blank, but {what}"
-            )
-        if label.strip() in keys:
-            choice = choice._replace(answer=keys.index(label.strip()))
-            found.append(_WrittenChoice(choice, None, row.file))
-        else:
-            found.append(_WrittenChoice(choice, label, row.file))
-    return found
-
-
-def _listed_options(row: Row) -> tuple[list[str], list[str]]:
-    """The texts and the keys of the options in one column: a list of texts, of objects `{text, label}`, or an
-    object of two lists as ARC has it; in a cell of a table it is JSON. No keys where there are none."""
-    (role,) = (role for role in row.values if role.startswith("option "))
-    value = row.values[role]
-    cell = as_text(value)
-    if cell is not None:
-        value = json_value(cell, row.file, row.line) if cell.strip() else []
-    lists = as_object(value)
-    if lists is not None:
-        texts, keys = as_list(lists.get("text")), as_list(lists.get("label"))
-    else:
-        items = as_list(value) or []
-        objects = [one for one in map(as_object, items) if one is not None]
-        texts = [one.get("text") for one in objects] if objects else items
-        keys = [one.get("label") for one in objects]
-    found = [loose_text(text) for text in texts or []]
-    names = [loose_text(key) for key in keys or []]
-    options = [text for text in found if text is not None]
-    marks = [name.strip() for name in names if name is not None]
-    if (
-        len(options) < len(found)
-        or len(marks) not in (0, len(options))
-        or len({*marks}) < len(marks)
-    ):
-        raise row.file.error(
-            f"{row.columns[role]!r} must list options as texts, as objects with a text and a label, or as an"
-            " object with the lists `text` and `label`, of one length, each label once",
-            row.line,
-        )
-    return options, marks
+    return options, names[: len(options)]
 
 
 def _with_labels(table: _Table, labels: str, file: DataFile) -> _Table:
@@ -282,15 +267,14 @@ def _choices(
 ) -> Iterator[ChoiceQuestion]:
     """The choices with the answers of all tables interpreted together."""
     if not answers:
-        for table in tables:
-            yield from (one.choice for one in table)
+        yield from (one.choice for table in tables for one in table)
         return
     known = list(tables)
     # All before the first, so that an error comes before any choice.
     choices: list[ChoiceQuestion] = []
     for table, base in zip(known, _bases(known, options, report), strict=True):
         for one in table:
-            choices += one.usable(partial(_answered, one, base))
+            choices += one.file.usable(partial(_answered, one, base), WRONG, one.choice.line or 0)
     yield from choices
 
 
@@ -306,12 +290,9 @@ def _answered(one: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
 def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) -> list[Base | None]:
     """What the answers of each table count from; None where they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
-    unknown = [[one for one in table if one.label is not None] for table in tables]
-    if options.on_bad_line == "skip":
-        unknown = [[one for one in table if (one.label or "").strip()] for table in unknown]
+    unknown = [[one for one in table if (one.label or "").strip()] for table in tables]
     numbered = [bool(table) and all(map(_is_number, table)) for table in unknown]
-    with_numbers = compress(unknown, numbered)
-    written = list(chain.from_iterable(with_numbers))
+    written = list(chain.from_iterable(compress(unknown, numbered)))
     base = options.answers_from
     if base is None and not all(map(_matching, written)):
         base = _guessed_base(written, report)
@@ -377,24 +358,12 @@ def _by_word(one: _WrittenChoice) -> int:
     return answer
 
 
-def _by_premise(
-    records: Sequence[Record], file: DataFile, answers: bool
-) -> Iterator[ChoiceQuestion]:
-    """Rows with equal first text are one choice, in the order of the first of them."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.fields["text"], []).append(record)
-    for rows in groups.values():
-        reason = "choice that is not as it must be"
-        yield from file.usable(partial(_of_rows, rows, answers), reason, rows[0].line)
-
-
-def _of_rows(rows: Sequence[Record], answers: bool) -> ChoiceQuestion:
-    path, line = rows[0].path, rows[0].line
+def _of_rows(rows: Sequence[Record], file: DataFile, answers: bool) -> _WrittenChoice:
+    """The choice of the rows with one first text."""
+    line = rows[0].line
     if len(rows) < 2:
-        raise DataError(
+        raise file.error(
             "a choice needs at least two rows with the same first text, but this one stands alone",
-            path,
             line,
         )
     right: list[int] = []
@@ -402,11 +371,12 @@ def _of_rows(rows: Sequence[Record], answers: bool) -> ChoiceQuestion:
         right = [index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT]
         if len(right) != 1:
             lines = ", ".join(str(row.line) for row in rows[:8])
-            raise DataError(
+            raise file.error(
                 f"one of the {len(rows)} rows with this first text must be labelled as right (one of"
                 f" {', '.join(sorted(RIGHT))}), but {len(right)} are (lines {lines})",
-                path,
                 line,
             )
     options = tuple(row.fields["second"] for row in rows)
-    return ChoiceQuestion(rows[0].fields["text"], options, next(iter(right), None), path, line)
+    answer = next(iter(right), None)
+    choice = ChoiceQuestion(rows[0].fields["text"], options, answer, file.path, line)
+    return _WrittenChoice(choice, None, file)

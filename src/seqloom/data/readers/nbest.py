@@ -23,12 +23,19 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, TableSchema, full_record, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending, form_or, read_rows
-from seqloom.data.formats.json_values import as_list, as_object, as_text, is_number, kind_of
+from seqloom.data.formats.json_values import (
+    as_list,
+    as_object,
+    as_text,
+    field_of,
+    is_number,
+    kind_of,
+)
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.lines import Line
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import refuse_pipe
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, UsageError, printable, shown
 from seqloom.files import JsonObject, json_line, open_binary
 
 T = TypeVar("T")
@@ -110,16 +117,12 @@ _WHAT_IS_ONE = {
 
 def _form(path: str, options: DataConfig) -> str:
     form = form_or("jsonl" if path == "-" else "unknown", path, options)
-    if form == "unknown":
-        is_moses = ending(path) == MOSES_ENDING or _looks_like_moses(path)
-        form = "moses" if is_moses else form
+    if form == "unknown" and (ending(path) == MOSES_ENDING or _looks_like_moses(path)):
+        form = "moses"
     if form not in _WHAT_IS_ONE:
-        what = f"data.format is {form}"
-        if options.format == "auto":
-            what = f"its name has {printable(ending(path)) or 'no suffix'}"
         raise UsageError(
-            f"{printable(path)}: n-best lists must be .jsonl, .tsv or .nbest, but {what}; say which with"
-            " --set data.format=jsonl (or tsv, moses)"
+            f"{printable(path)}: n-best lists must be .jsonl, .tsv or .nbest, but the form is {form}; say"
+            " which with --set data.format=jsonl (or tsv, moses)"
         )
     return form
 
@@ -139,21 +142,13 @@ def _scored(one: NBest, field: str | None, *, in_cells: bool) -> NBest:
         one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
     scores = []
     for number, (fields, line) in enumerate(zip(one.fields, one.lines, strict=True), start=1):
-        where = f"hypothesis {number} of list {one.id!r}"
-        if field not in fields:
-            raise DataError(
-                f"{where} has no {field!r} (found: {listed([one.text_field, *fields])}); give it to all, or"
-                " name another field with --score FIELD",
-                one.path,
-                line,
-            )
-        value = fields[field]
+        value = fields.get(field)
         if not is_number(value) or not abs(value) <= LARGEST:
-            most = f" of size {LARGEST:g} at most" if is_number(value) else ""
-            shown = repr(value) if type(value) in (str, bool, int, float) else kind_of(value)
+            is_what = shown(repr(value)) if field in fields else "missing"
             raise DataError(
-                f"{field!r} of {where} must be a finite number{most}, but is {printable(shown[:40])}; correct"
-                " it, or name another field with --score FIELD",
+                f"{field!r} of hypothesis {number} of list {one.id!r} must be a finite number of size"
+                f" {LARGEST:g} at most, but is {is_what} (found: {listed([one.text_field, *fields])});"
+                " correct it, or name another field with --score FIELD",
                 one.path,
                 line,
             )
@@ -172,80 +167,46 @@ def _of_json_lines(file: DataFile) -> Iterator[tuple[int, Make]]:
 
 def _of_object(content: JsonObject, file: DataFile, line: int) -> NBest | None:
     name = file.options.text or "text"
-    hypotheses = _hypotheses(content, name, file, line)
-    references = _reference(content, file, line)
-    given = content.get("id", line)
+    hypotheses, given = as_list(content.get("nbest")), content.get("id", line)
+    if not hypotheses:
+        found = "empty" if hypotheses == [] else kind_of(content.get("nbest"))
+        raise file.error(
+            f"'nbest' must be a list of hypotheses, but is {found} (found: {listed(list(content))}); one"
+            ' without words is {"text": ""}',
+            line,
+        )
     if type(given) is not str and type(given) is not int:
         raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
-    texts = [text for text, _ in hypotheses]
-    kept = file.clean([*texts, *references], line)
+    # The last text is the reference.
+    texts = [as_text(field_of(one, name)) for one in hypotheses]
+    others = [key for key in REFERENCES if content.get(key) is not None]
+    texts += [as_text(content[key]) for key in others[:1]]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        number = texts.index(None)
+        wrong = [*hypotheses, *(content[key] for key in others)][number]
+        what = f"hypothesis {number + 1} must be an object with a text under {name!r}"
+        if number == len(hypotheses):
+            what = f"{others[0]!r} must be a text"
+        raise file.error(f"{what}, but is {shown(json_line(wrong))}", line)
+    kept = file.clean(known, line)
     if kept is None:
         return None
     return NBest(
         id=given,
-        texts=tuple(kept[: len(texts)]),
-        fields=tuple(fields for _, fields in hypotheses),
+        texts=tuple(kept[: len(hypotheses)]),
+        fields=tuple(_without(as_object(one) or {}, [name]) for one in hypotheses),
         scores=None,
-        reference=kept[-1] if references else None,
+        reference=kept[-1] if others else None,
         others=_without(content, FIRST_FIELDS),
         path=file.path,
-        lines=(line,) * len(texts),
+        lines=(line,) * len(hypotheses),
         text_field=name,
     )
 
 
-def _reference(content: JsonObject, file: DataFile, line: int) -> list[str]:
-    """The reference, if there is one."""
-    for value in (content[key] for key in REFERENCES if content.get(key) is not None):
-        text = as_text(value)
-        if text is None:
-            raise file.error(f"the reference must be a text, but is {kind_of(value)}", line)
-        return [text]
-    return []
-
-
 def _without(content: Mapping[str, T], names: Sequence[str | None]) -> dict[str, T]:
     return {key: value for key, value in content.items() if key not in names}
-
-
-def _hypotheses(
-    content: JsonObject, name: str, file: DataFile, line: int
-) -> list[tuple[str, JsonObject]]:
-    """The text of each hypothesis, and its other fields."""
-    if "nbest" not in content:
-        raise file.error(
-            f"there is no 'nbest', the list of hypotheses, in this object (found: {listed(list(content))})",
-            line,
-        )
-    hypotheses = as_list(content["nbest"])
-    if hypotheses is None:
-        kind = kind_of(content["nbest"])
-        raise file.error(f"'nbest' must be a list of hypotheses, but is {kind}", line)
-    if not hypotheses:
-        raise file.error(
-            "'nbest' must hold at least one hypothesis, but is empty; leave the line out, or give it"
-            ' {"text": ""}',
-            line,
-        )
-    found: list[tuple[str, JsonObject]] = []
-    for number, one in enumerate(hypotheses, start=1):
-        fields = as_object(one)
-        if fields is None:
-            raise file.error(
-                f"hypothesis {number} must be an object with {name!r}, but is {kind_of(one)}", line
-            )
-        text = as_text(fields.get(name))
-        if text is None:
-            what = f"it has none (found: {listed(list(fields))})"
-            if name in fields:
-                what = f"its {name!r} is {kind_of(fields[name])}"
-            raise file.error(
-                f"hypothesis {number} must have a text under {name!r}, but {what}; an empty one is written"
-                ' as ""',
-                line,
-            )
-        found.append((text, _without(fields, [name])))
-    return found
 
 
 def _of_rows(file: DataFile, form: str) -> Iterator[tuple[int, Make]]:

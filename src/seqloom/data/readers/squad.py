@@ -13,12 +13,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, Row, TableSchema, folded, full_record
+from seqloom.data.formats.columns import (
+    Header,
+    Row,
+    TableSchema,
+    Wanted,
+    choose_columns,
+    folded,
+    full_record,
+)
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import TABLES, form_or, read_rows
 from seqloom.data.formats.json_documents import read_document, rows_of_document
@@ -41,14 +49,8 @@ _QUESTIONS, _CONTEXTS = (
 )
 _ABOUT, _ANSWERS = ("id", "title"), ("answers", "answer", "answer_start", "is_impossible")
 """Names of columns that are recognised."""
-_SETTINGS = {"text": "question", "second": "context"}
-"""The settings that name columns, and the names that are not a guess."""
 _IMPOSSIBLE = {"": None, "true": True, "1": True, "false": False, "0": False}
 """What `is_impossible` may be, as a text too; None where nothing is said."""
-_NO_HEADER = (
-    "answers stand in columns that are known by name (answers, or answer and answer_start), so there must be"
-    " a header, but there is none; put one above the first row and leave out data.header=false"
-)
 
 
 def read_questions(
@@ -96,8 +98,7 @@ def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[tuple[i
             return
         rows = rows_of_document(content, file, _schema(answers))
     else:
-        with_header = replace(file, options=_with_header(file, form, answers))
-        rows = read_rows(with_header, form, _schema(answers))
+        rows = read_rows(file, form, _schema(answers))
     for row in rows:
         yield row.line, partial(_of_row, row)
 
@@ -203,61 +204,23 @@ def _list(content: object, key: str, where: str, file: DataFile) -> list[object]
 
 def _schema(answers: bool) -> TableSchema:
     def choose(header: Header) -> dict[str, str]:
-        if answers and header.names == [str(number + 1) for number in range(len(header.names))]:
-            raise header.error(_NO_HEADER)
-        return _question_and_context(header)
+        if answers and header.names[0] == "1":
+            raise header.error(
+                "answers stand in columns that are known by name (answers, or answer and answer_start), so"
+                " there must be a header, but there is none; put one above the first row, and leave out"
+                " data.header=false"
+            )
+        wanted = [Wanted("text", "question", _QUESTIONS), Wanted("second", "context", _CONTEXTS)]
+        return choose_columns(header, wanted)
 
     return TableSchema(
         choose=choose,
         record=full_record,
-        settings=tuple(_SETTINGS),
+        settings=("text", "second"),
         known=frozenset((*_QUESTIONS, *_CONTEXTS, *_ABOUT, *_ANSWERS)),
         headerless=(),
         optional=_ABOUT + (_ANSWERS if answers else ()),
     )
-
-
-def _with_header(file: DataFile, form: str, answers: bool) -> DataConfig:
-    """The settings of a table: its first row is the header unless settings deny that, or name the columns by
-    number."""
-    options = file.options
-    if form not in ("csv", "tsv"):
-        return options
-    named = options.text, options.second
-    if options.header is False and answers:
-        raise file.error(_NO_HEADER, 1)
-    if options.header is False and None in named:
-        missing = "data.text" if options.text is None else "data.second"
-        raise UsageError(
-            f"{place(file.path)}: in a table without a header the question and the context must be told by"
-            f" number, but {missing} is not given; give both, such as --set data.text=1 --set data.second=2"
-        )
-    numbered = all(name is not None and name.isdecimal() for name in named)
-    return replace(options, header=True) if options.header == "auto" and not numbered else options
-
-
-def _question_and_context(header: Header) -> dict[str, str]:
-    """The columns of the question (`text`) and the context (`second`). Raises DataError where they are not
-    known."""
-    named = {setting: header.named(setting) for setting in _SETTINGS}
-    chosen = {setting: name for setting, name in named.items() if name is not None}
-    guesses = {}
-    for setting, known in (("text", _QUESTIONS), ("second", _CONTEXTS)):
-        if setting in chosen:
-            continue
-        free = header.without(chosen.values())
-        guess = next(filter(None, map(free.column, known)), None)
-        if guess is not None:
-            chosen[setting] = guess
-            guesses[setting] = (guess, _SETTINGS[setting])
-    missing = [setting for setting in _SETTINGS if setting not in chosen]
-    if missing:
-        raise header.unknown(
-            "the " + " and the ".join(map(_SETTINGS.__getitem__, missing)), missing
-        )
-    if any(name != title for name, title in guesses.values()):
-        header.file.note_guesses(guesses)
-    return chosen
 
 
 def _of_row(row: Row) -> _RawQuestion:

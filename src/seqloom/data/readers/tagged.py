@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, Row, TableSchema, full_record
+from seqloom.data.formats.columns import (
+    Row,
+    TableSchema,
+    Wanted,
+    choose_columns,
+    full_record,
+)
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending, form_or, read_rows
 from seqloom.data.formats.json_documents import read_document, rows_of_document
@@ -111,25 +117,14 @@ def read_json(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
 
 
 def _lists(answers: bool) -> TableSchema:
-    def choose(header: Header) -> dict[str, str]:
-        chosen = {"words": _column(header, "text", WORDS, "words")}
-        return {**chosen, "tags": _column(header, "label", TAGS, "tags")} if answers else chosen
-
+    wanted = [Wanted("text", "tokens", WORDS), Wanted("label", "tags", TAGS)][: 1 + answers]
     return TableSchema(
-        choose=choose, record=full_record, settings=(), known=frozenset(), headerless=()
+        choose=partial(choose_columns, wanted=wanted),
+        record=full_record,
+        settings=(),
+        known=frozenset(),
+        headerless=(),
     )
-
-
-def _column(header: Header, setting: str, known: Sequence[str], what: str) -> str:
-    named = header.named(setting)
-    names = [name for name in known if name in header.names] if named is None else [named]
-    if not names:
-        raise header.unknown(f"the {what}", [setting])
-    if len(names) > 1:
-        header.file.note(
-            f"{names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{setting}=NAME"
-        )
-    return names[0]
 
 
 def _of_rows(rows: Iterator[Row], file: DataFile, answers: bool) -> Iterator[TaggedWords]:
@@ -141,12 +136,12 @@ def _of_rows(rows: Iterator[Row], file: DataFile, answers: bool) -> Iterator[Tag
 
 def _of_lists(row: Row, check: TagCheck | None) -> TaggedWords | None:
     file, line = row.file, row.line
-    words = file.clean(_texts(row, "words"), line)
+    words = file.clean(_texts(row, "text"), line)
     if words is None:
         return None
     if check is None:
         return TaggedWords(tuple(words), (), file.path, line)
-    tags = _texts(row, "tags")
+    tags = _texts(row, "label")
     if len(tags) != len(words):
         raise file.error(
             f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", line
