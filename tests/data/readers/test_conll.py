@@ -158,7 +158,7 @@ def test_a_sentence_without_end_is_an_error(
 
 WORDS = st.text(
     st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1
-).filter(lambda one: one.strip(" "))
+).filter(lambda one: one.strip(" ") and not one.startswith("-DOCSTART-"))
 TAGS = st.sampled_from(["NOUN", "B-", "PUNCT", "O", "I", "$", "-LRB-"])
 
 
@@ -192,3 +192,19 @@ def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(
     with suppress(DataError):
         found.extend(read_tagged([path], DataConfig(format=form), ReadReport()))  # type: ignore[arg-type]
     assert all(len(one.words) == len(one.tags) > 0 for one in found)
+
+
+@pytest.mark.parametrize(
+    "mark", ["-DOCSTART-", "-DOCSTART- O", "-DOCSTART- -X- -X- O", "-DOCSTART-\tO"]
+)
+@pytest.mark.parametrize(
+    "between", ["{mark}\n\n{a}\n{b}", "{mark}\n{a}\n{b}", "{a}{mark}\n{b}", "{a}\n{mark}\n\n{b}"]
+)
+def test_a_mark_of_a_document_may_have_any_columns(tmp_path: Path, mark: str, between: str) -> None:
+    """It ends a sentence, is none, and is counted; with blank lines around it or not."""
+    a, b = "Ada NNP B-NP B-PER\nran VBD B-VP O\n", "It PRP B-NP O\n"
+    path = write(tmp_path, "a.conll", between.format(mark=mark, a=a, b=b))
+    report = ReadReport()
+    assert [one.words for one in read(path, report=report)] == [("Ada", "ran"), ("It",)]
+    assert report.skips["-DOCSTART- line"].number == 1
+    assert report.skipped == 1

@@ -630,3 +630,50 @@ def test_what_is_odd_in_texts_is_counted(tmp_path: Path) -> None:
         f"1 line kept unchanged: a line break inside a text (first: {path}:2)",
         f"2 lines kept unchanged: HTML entities such as &amp; in a text (first: {path}:4)",
     ]
+
+
+def test_labels_that_mean_none_are_left_out(tmp_path: Path) -> None:
+    csv = write(tmp_path, "t.csv", "text,label\na,x\nb,-\nc,y\nd,n/a\n")
+    numbers = [{"text": "a", "label": 0}, {"text": "b", "label": -1}, {"text": "c", "label": 1}]
+    jsonl = write(tmp_path, "t.jsonl", "".join(json.dumps(row) + "\n" for row in numbers))
+    beside = [write(tmp_path, "t.txt", "a\nb\nc\n"), write(tmp_path, "l.txt", "x\n-\ny\n")]
+    pairs = write(tmp_path, "p.csv", "sentence1,sentence2,score\na,b,1\nc,d,-\n")
+    for paths, none, left in (
+        ([csv], "-, n/a", ["x", "y"]),
+        ([jsonl], "-1", ["0", "1"]),
+        (beside, "-", ["x", "y"]),
+    ):
+        report = ReadReport()
+        assert [one.labels[0] for one in read(*paths, report=report, no_label=none)] == left
+        assert report.skipped == 1 + (paths == [csv])
+    how = {"pairs": True, "number": True}
+    assert [one.labels for one in read(pairs, how=how, no_label="-")] == [("1",)]
+
+
+def test_blanks_after_commas(tmp_path: Path) -> None:
+    path = write(tmp_path, "t.csv", 'text, label\n"a, b", x\nc, "y ""z"""\n')
+    report = ReadReport()
+    assert found(path, report=report) == [("a, b", "x"), ("c", 'y "z"')]
+    assert "a blank follows each delimiter of the first line" in report.notes[0]
+    assert found(write(tmp_path, "n.csv", "text,label\na, x\nb, y\n")) == [("a", " x"), ("b", " y")]
+    quoted = write(tmp_path, "q.csv", 'text,label\n"a", "x, y"\nb,y\n')
+    assert "--set data.skip_initial_space=true" in refusal(quoted)
+    assert found(quoted, skip_initial_space=True) == [("a", "x, y"), ("b", "y")]
+    kept = found(
+        write(tmp_path, "k.csv", "text, label\na, x\n"), skip_initial_space=False, label=" label"
+    )
+    assert kept == [("a", " x")]
+
+
+def test_a_line_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+    content = "text,label\na,x\n" + "b" * 100 + ",y\nc,y\n"
+    path, report = write(tmp_path, "t.csv", content), ReadReport()
+    assert "t.csv:3: the line must have at most 50 bytes" in refusal(path, max_line_bytes=50)
+    assert found(path, report=report, max_line_bytes=50, on_bad_line="skip") == [
+        ("a", "x"),
+        ("c", "y"),
+    ]
+    assert report.skips["line of more than 50 bytes"].number == 1
+    wide = write(tmp_path, "w.csv", content.encode("utf-16"))
+    options = {"max_line_bytes": 60, "on_bad_line": "skip", "encoding": "utf-16"}
+    assert found(wide, **options) == [("a", "x"), ("c", "y")]

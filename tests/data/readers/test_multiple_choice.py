@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -337,3 +338,70 @@ def test_rows_of_one_premise_are_one_choice(tmp_path: Path) -> None:
 def test_choices_are_rows_of_tables(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a table must be in one of the forms"):
         read(write(tmp_path, "t.txt", "a\n"))
+
+
+def arc(form: str, texts: Sequence[str], keys: Sequence[str], question: str, answer: str) -> Any:
+    """A row in one of the forms in which ARC and its kin come."""
+    pairs = [{"text": text, "label": key} for text, key in zip(texts, keys, strict=True)]
+    if form == "lists":
+        return {
+            "question": question,
+            "choices": {"text": texts, "label": list(keys)},
+            "answerKey": answer,
+        }
+    if form == "objects":
+        return {"question": question, "choices": pairs, "answerKey": answer}
+    return {"question": {"stem": question, "choices": pairs}, "answerKey": answer}
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["lists", "objects", "nested"])
+def test_options_with_keys(tmp_path: Path, form: str, ending: str) -> None:
+    """The answer is a key, wherever that stands, or the text of an option."""
+    texts = ["stone", "pear", "chair"]
+    rows = [
+        arc(form, texts, "ABC", "a fruit?", "B"),
+        arc(form, texts, "123", "a seat?", "3"),
+        arc(form, texts, "CAB", "hard?", "C"),
+        arc(form, texts, "ABC", "eaten?", "pear"),
+    ]
+    path = tmp_path / f"arc.{ending}"
+    if ending == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif ending == "json":
+        path.write_text(json.dumps(rows))
+    elif ending == "parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(rows), path)
+    elif form == "nested":
+        return
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["question", "choices", "answerKey"])
+            for row in rows:
+                writer.writerow([row["question"], json.dumps(row["choices"]), row["answerKey"]])
+    questions = ["a fruit?", "a seat?", "hard?", "eaten?"]
+    assert found(str(path)) == [
+        (question, tuple(texts), answer)
+        for question, answer in zip(questions, (1, 2, 0, 1), strict=True)
+    ]
+
+
+def test_choices_that_are_wrong_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    good = {"text": "t", "options": ["a", "b"], "label": "B"}
+    wrong = [
+        {**good, "label": "-"},
+        {**good, "label": None},
+        {**good, "options": ["a"]},
+        {**good, "options": None},
+        {**good, "options": {"text": ["a", "b"], "label": ["X", "X"]}},
+        {**good, "label": "C"},
+        {**good, "text": ""},
+    ]
+    rows = [row for one in wrong for row in (one, good)]
+    path = write(tmp_path, "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    report = ReadReport()
+    choices = found(path, report=report, on_bad_line="skip", no_label="-")
+    assert choices == [("t", ("a", "b"), 1)] * len(wrong)
+    assert (report.used, report.skipped) == (len(wrong), len(wrong))

@@ -264,3 +264,72 @@ NOT_AS_WRITTEN = ["0012", "1.10", "1e5", "-0", "+1", " 1", "\u0661\u0662"]
 )
 def test_cells_that_are_no_number(cell: str) -> None:
     assert number_in(cell) == cell
+
+
+MOSES = (
+    "0 ||| a cat ||| LM0= -1.5 WordPenalty0= -2 ||| -3.25\n"
+    "0 ||| the cat ||| LM0= -2 WordPenalty0= -2 ||| -4\n"
+    "1 ||| ||| LM0= 0 ||| 1e-3\n"
+)
+
+
+@pytest.mark.parametrize("name", ["a.nbest", "a.txt", "n-best.100", "moses.gz"])
+def test_lists_of_moses(tmp_path: Path, name: str) -> None:
+    content = MOSES.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    lists = read(str(tmp_path / name))
+    assert [one.id for one in lists] == ["0", "1"]
+    assert [one.texts for one in lists] == [("a cat", "the cat"), ("",)]
+    assert [one.scores for one in lists] == [(-3.25, -4.0), (0.001,)]
+    assert lists[0].fields[0]["features"] == "LM0= -1.5 WordPenalty0= -2"
+    assert [one.lines for one in lists] == [(1, 2), (3,)]
+
+
+def test_lists_of_moses_are_written_as_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.nbest").write_text(MOSES.replace("1e-3", "0.001"))
+    lists = read(str(tmp_path / "a.nbest"))
+    again = written(lists, ".nbest")
+    assert again.replace("|||  |||", "||| |||") == MOSES.replace("1e-3", "0.001")
+    fields = tuple({**one, "total": 1.5, "log_probability_lm": -7.5} for one in lists[0].fields)
+    (tmp_path / "b.nbest").write_text(written([replace(lists[0], fields=fields)], ".nbest"))
+    (rescored,) = read(str(tmp_path / "b.nbest"))
+    assert rescored.scores == (1.5, 1.5)
+    assert rescored.fields[0]["features"] == (
+        "LM0= -1.5 WordPenalty0= -2 score= -3.25 log_probability_lm= -7.5"
+    )
+    for line in ({"ref": "x", "nbest": [{"text": "x"}]}, {"nbest": [{"text": "a ||| b"}]}):
+        with pytest.raises(DataError, match=r"a \.nbest cannot hold"):
+            written(read(put(tmp_path / "a.jsonl", line)), ".nbest")
+
+
+BAD_LISTS = {
+    "a.jsonl": '{"nbest": [{"text": "x", "score": 1}]}\n{bad}\n{"nbest": [{"text": "y", "score": 2}]}\n',
+    "a.tsv": "id\ttext\tscore\n1\tx\t1\n{bad}\n2\ty\t2\n",
+    "a.nbest": "1 ||| x ||| f= 1 ||| 1\n{bad}\n2 ||| y ||| f= 1 ||| 2\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("a.jsonl", "{"),
+        ("a.jsonl", "[1]"),
+        ("a.jsonl", '{"nbest": []}'),
+        ("a.jsonl", '{"nbest": [{"text": 3, "score": 1}]}'),
+        ("a.jsonl", '{"nbest": [{"text": "x", "score": "high"}]}'),
+        ("a.jsonl", '{"nbest": [{"text": "x"}]}'),
+        ("a.tsv", "bad\tx"),
+        ("a.tsv", "bad\tx\thigh"),
+        ("a.tsv", "1\tx\t3\nbad\tx\thigh"),
+        ("a.nbest", "no hypothesis"),
+        ("a.nbest", "bad ||| x ||| f= 1 ||| high"),
+    ],
+)
+def test_a_bad_list_does_not_lose_the_good_ones(tmp_path: Path, name: str, bad: str) -> None:
+    (tmp_path / name).write_text(BAD_LISTS[name].replace("{bad}", bad))
+    report = ReadReport()
+    lists = list(read_nbest(str(tmp_path / name), DataConfig(on_bad_line="skip"), report))
+    assert [one.texts[0] for one in lists] == ["x", "y"]
+    assert report.skipped == 1
+    with pytest.raises(DataError, match=rf"{name}:[234]: "):
+        read(str(tmp_path / name))

@@ -221,23 +221,21 @@ def _options(row: Row) -> tuple[list[str], list[str]]:
             value = json_value(value, row.file, row.line) if value.strip() else []
         items = as_list(value)
         if items is None:
-            texts, keys = (
-                as_list(field_of(value, "text")) or [],
-                as_list(field_of(value, "label")) or [],
+            texts = as_list(field_of(value, "text")) or []
+            keys = as_list(field_of(value, "label")) or [None] * (
+                "label" in (as_object(value) or ())
             )
         elif all(map(as_object, items)):
-            texts, keys = (
-                [field_of(item, "text") for item in items],
-                [field_of(item, "label") for item in items],
-            )
+            texts = [field_of(item, "text") for item in items]
+            keys = [field_of(item, "label") for item in items]
         else:
             texts = items
         columns = dict.fromkeys(map(str, range(len(texts))), row.columns[roles[0]])
         row = row._replace(values=dict(zip(columns, texts, strict=True)), columns=columns)
         roles = list(columns)
     options = [row.text(role, loose=True) for role in roles]
-    names = [str(key).strip() for key in keys]
-    if len(names) not in (0, len(options)) or len({*names}) < len(names):
+    names = [str(key).strip() for key in keys if key is not None]
+    if len(names) < len(keys) or len(keys) not in (0, len(options)) or len({*names}) < len(names):
         raise row.file.error("each option must have a label of its own", row.line)
     # Some rows have fewer.
     while options and not options[-1].strip():

@@ -383,7 +383,7 @@ def moses_lines(lists: Sequence[NBest]) -> Iterator[str]:
             fields = {**one.others, **own}
             features = [str(fields.pop("features", ""))]
             after = [str(fields.pop(name)) for name in MOSES_FIELDS[2:] if name in fields]
-            total = fields.pop("total", fields.pop("score", ""))
+            total = fields.pop("total" if "total" in fields else "score", "")
             features += [f"{name}= {value}" for name, value in fields.items()]
             shown = " ".join(filter(None, features))
             cells = [str(one.id), text, shown, str(total), *after]
