@@ -162,9 +162,7 @@ def misplaced(tokenizer: HubTokenizer, text: str) -> list[tuple[int, int]]:
 @lru_cache(maxsize=100_000)
 def plain(tokenizer: HubTokenizer, text: str) -> str:
     """As the tokenizer reads it, without spaces."""
-    normalizer = tokenizer.pipeline.normalizer
-    normal = text if normalizer is None else normalizer.normalize_str(text)
-    return "".join(normal.replace("▁", " ").split())
+    return "".join(tokenizer.normalised(text).replace("▁", " ").split())
 
 
 def compared(name: str, data: Path, texts: list[str], folder: Path) -> dict[str, Any]:

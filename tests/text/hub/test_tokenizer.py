@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import unicodedata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -179,10 +180,10 @@ def gpt1(folder: Path) -> dict[str, Any]:
 
 
 @cache
-def sentencepiece_model(**options: Any) -> bytes:
+def sentencepiece_model(texts: tuple[str, ...] = tuple(TEXTS), **options: Any) -> bytes:
     written = io.BytesIO()
     importlib.import_module("sentencepiece").SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
+        sentence_iterator=iter(texts),
         model_writer=written,
         hard_vocab_limit=False,
         minloglevel=2,
@@ -335,6 +336,7 @@ def test_marian_has_the_pieces_of_the_source_and_the_ids_of_the_vocabulary(text:
     assert alone(ours, text) == expected
     code = vocabulary[">>de<<"]
     assert alone(ours, ">>de<<" + text) == [code, *expected]
+    assert alone(ours, ">>xy<<" + text) == [1, *expected]
 
 
 @cache
@@ -361,6 +363,81 @@ def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
             == tokenizer.decode(ids).strip()
             == theirs.decode(ids, skip_special_tokens=True)
         )
+
+
+VIETNAMESE = "Tiếng Việt có dấu: ở đây những người bạn cũ đã kể những chuyện cổ tích rất hay"
+
+
+@cache
+def marian_of(byte_fallback: bool) -> tuple[HubTokenizer, Any]:
+    """A Marian of Vietnamese with some codes of languages, and that of transformers."""
+    folder = Path(mkdtemp())
+    content = sentencepiece_model(
+        vocab_size=420 if byte_fallback else 160,
+        byte_fallback=byte_fallback,
+        pad_id=-1,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        texts=(VIETNAMESE, *TEXTS[:1]),
+    )
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(content)
+    pieces = [piece.text for piece in read_sentencepiece(folder / "source.spm").pieces]
+    entries = [*pieces, ">>ind<<", ">>cmn_Hans<<", "<pad>"]
+    vocabulary = {token: i for i, token in enumerate(entries)}
+    write(folder, vocab__json=vocabulary, tokenizer_config__json={"source_lang": "en"})
+    pad = vocabulary["<pad>"]
+    config = {
+        "model_type": "marian",
+        "vocab_size": len(entries),
+        "pad_token_id": pad,
+        "eos_token_id": 0,
+        "decoder_start_token_id": pad,
+    }
+    with pytest.warns(UserWarning, match="sacremoses"):
+        theirs = importlib.import_module("transformers").MarianTokenizer.from_pretrained(
+            str(folder)
+        )
+    return read_hub_tokenizer(folder, config), theirs
+
+
+forms = st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"])
+codes = st.sampled_from(
+    ["", ">>ind<<", ">>ind<< ", ">>xyz<< ", ">>IND<<", ">>a b<<", ">><<", " >>ind<<"]
+)
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+@settings(max_examples=60)
+@given(
+    text=st.one_of(
+        st.lists(words.filter(lambda word: word not in SPELLED), max_size=10).map(" ".join),
+        st.text(alphabet="aeouiươâêô\u0300\u0301\u0302\u0303\u0309\u031b\u0323 <>0x4", max_size=12),
+        st.text(max_size=12),
+    ),
+    form=forms,
+    code=codes,
+)
+@example(text=VIETNAMESE, form="NFD", code="")
+@example(text="naïve café, the Ödland", form="NFC", code=">>ind<< ")
+@example(text="ươ\u0323\u0301 <0x41>", form="NFD", code="")
+def test_ids_of_marian_are_those_of_transformers(
+    byte_fallback: bool, text: str, form: Any, code: str
+) -> None:
+    """Whatever the form of Unicode is, the code of the language, and the letters that no piece has."""
+    ours, theirs = marian_of(byte_fallback)
+    text = code + unicodedata.normalize(form, text)
+    if any(token in text for token in ("<unk>", "</s>", "<pad>")):
+        return
+    assert alone(ours, text) == theirs(text, add_special_tokens=False).input_ids
+    assert misplaced(ours, text) == []
+
+
+def test_bytes_of_marian_spell_the_text_again() -> None:
+    ours, _ = marian_of(byte_fallback=True)
+    for text in ("naïve café", "猫は寝る", "🐈 x"):
+        assert ours.decode(alone(ours, text)) == text
 
 
 def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path: Path) -> None:

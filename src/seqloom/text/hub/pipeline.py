@@ -46,6 +46,9 @@ class Component(TypedDict, total=False):
     # pre-tokenizers
     split: bool
     use_regex: bool
+    # normalizers
+    normalizers: list[Component]
+    precompiled_charsmap: str
     # post-processors
     cls: tuple[str, int]
     sep: tuple[str, int]

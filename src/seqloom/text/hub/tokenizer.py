@@ -11,6 +11,7 @@ import hashlib
 import json
 import secrets
 import unicodedata
+from base64 import b64decode
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,6 +24,7 @@ from seqloom.errors import FolderError, SeqloomError, shown
 from seqloom.files import JsonObject, is_there, read_bytes, read_json_object
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
+from seqloom.text.hub.charsmap import Charsmap, NormalisedText
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
 from seqloom.text.hub.special_ids import (
     TokenizerSpecials,
@@ -76,13 +78,15 @@ class HubTokenizer:
     def __init__(
         self,
         content: str,
-        pipeline: Pipeline,
         entries: Mapping[str, int],
         special_ids: SpecialIds,
         size: int,
         settings: TokenizerSettings,
         config: JsonObject,
+        *,
+        marian: bool = False,
     ) -> None:
+        pipeline: Pipeline = json.loads(content)
         self.kind = KINDS[pipeline["model"]["type"]]
         self.pretrained = True
         self.special_ids = special_ids
@@ -111,6 +115,9 @@ class HubTokenizer:
             for token, i in self._entries.items()
             if token.startswith(OTHER_LANGUAGE)
         }
+        self._charsmap = _taken_charsmap(pipeline) if marian else None
+        """Normalises the texts of Marian, before the pipeline reads them."""
+        self._marian = marian
         self._surplus_entries = max(self._entries.values()) >= size
         self._splits_at_spaces = _splits_at_spaces(pipeline)
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
@@ -137,23 +144,72 @@ class HubTokenizer:
         Raises UsageError where a text is not a string or holds half a character (a lone surrogate).
         """
         prepare_for_fork()
-        # the fast call leaves out the tokens, which only Marian needs
-        fast = not self._other_language
-        encode = self.pipeline.encode_batch_fast if fast else self.pipeline.encode_batch
+        if self._marian:
+            return [[i for i, _ in found] for found in self._encode_marian(checked_batch(texts))]
         with panics_are_errors("encode"):
-            encodings = encode(checked_batch(texts), add_special_tokens=False)
-            return [self._ids_of(encoding) for encoding in encodings]
+            encodings = self.pipeline.encode_batch_fast(
+                checked_batch(texts), add_special_tokens=False
+            )
+            return [encoding.ids for encoding in encodings]
 
-    def _ids_of(self, encoding: Encoding) -> list[int]:
-        ids: list[int] = encoding.ids
-        unk = self.special_ids.unk
-        if self._other_language and unk in ids:
-            # What one language of Marian cannot spell stays whole, and may be an entry of the other.
-            tokens = zip(ids, encoding.tokens, strict=True)
-            ids = [self._other_language.get(token, i) if i == unk else i for i, token in tokens]
-        if self._surplus_entries and unk is not None:
-            return [i if i < self.vocabulary_size else unk for i in ids]
-        return ids
+    def _encode_marian(self, texts: Sequence[str]) -> list[list[tuple[int, tuple[int, int]]]]:
+        """Ids, each with its characters. A text may begin with the code of a language, which is one id."""
+        codes = [_language_code(text) for text in texts]
+        rests = [
+            self._normalised(text[len(code) :]) for text, code in zip(texts, codes, strict=True)
+        ]
+        with panics_are_errors("encode"):
+            encodings = self.pipeline.encode_batch(
+                [rest.text for rest in rests], add_special_tokens=False
+            )
+        found = []
+        for code, rest, encoding in zip(codes, rests, encodings, strict=True):
+            pieces: list[tuple[int, tuple[int, int]]] = []
+            if code:
+                pieces.append((self._other_language.get(code, self._unknown), (0, len(code))))
+            for i, token, (begin, end) in zip(
+                encoding.ids, encoding.tokens, encoding.offsets, strict=True
+            ):
+                characters = rest.spans[begin:end]
+                span = (len(code), len(code))
+                if characters:
+                    span = (characters[0][0] + len(code), characters[-1][1] + len(code))
+                pieces += [(one, span) for one in self._ids_of_piece(i, token)]
+            found.append(pieces)
+        return found
+
+    @property
+    def _unknown(self) -> int:
+        """The id of what is unknown, which every Marian has."""
+        assert self.special_ids.unk is not None
+        return self.special_ids.unk
+
+    def _ids_of_piece(self, i: int, token: str) -> list[int]:
+        """What one language of Marian cannot spell stays whole, and may be an entry of the other, or the
+        bytes of its characters where the vocabulary has them all."""
+        if i >= self.vocabulary_size:
+            return [self._unknown]
+        if i != self._unknown:
+            return [i]
+        if token in self._other_language:
+            return [self._other_language[token]]
+        spelled = [self._other_language.get(f"<0x{byte:02X}>") for byte in token.encode()]
+        known = [one for one in spelled if one is not None]
+        return known if known and len(known) == len(spelled) else [i]
+
+    def _normalised(self, text: str) -> NormalisedText:
+        if self._charsmap is None:
+            return NormalisedText(text, [(at, at + 1) for at in range(len(text))])
+        return self._charsmap.normalise(text)
+
+    def normalised(self, text: str) -> str:
+        """A text as its pieces are looked for in it."""
+        text = self._normalised(text).text
+        normalizer = self.pipeline.normalizer
+        if normalizer is None:
+            return text
+        with panics_are_errors("encode"):
+            return str(normalizer.normalize_str(text))
 
     def with_special_ids(self, special_ids: SpecialIds) -> Self:
         """The same tokenizer for a model that uses special tokens in another way."""
@@ -174,6 +230,8 @@ class HubTokenizer:
         """The characters `text[begin:end]` of each id of `encode`. Ids may share a character."""
         prepare_for_fork()
         texts = checked_batch(texts)
+        if self._marian:
+            return [[span for _, span in found] for found in self._encode_marian(texts)]
         with panics_are_errors("encode"):
             encodings = self.pipeline.encode_batch(texts, add_special_tokens=False)
             if not self._composes:
@@ -227,9 +285,7 @@ class HubTokenizer:
         if not (prefix or suffix or self.text_separator):
             return text.encode()
         begins_with_space = text[:1] == " "
-        if (normalizer := self.pipeline.normalizer) is not None:
-            with panics_are_errors("encode"):
-                text = normalizer.normalize_str(text).replace("▁", " ")
+        text = self.normalised(text).replace("▁", " ")
         words = text.strip().encode()
         if not words and (suffix or not begins_with_space):
             return b""
@@ -317,7 +373,13 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
         special_ids = special_ids_of(effective, size, specials, template, without_entry)
         with panics_are_errors("load"):
             return HubTokenizer(
-                content, pipeline, entries, special_ids, size, settings, {**config, **generation}
+                content,
+                entries,
+                special_ids,
+                size,
+                settings,
+                {**config, **generation},
+                marian=is_marian(folder) or config.get("model_type") == "marian",
             )
     except FolderError:
         raise
@@ -334,6 +396,22 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
         raise FolderError(
             f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again", folder
         ) from None
+
+
+def _taken_charsmap(pipeline: Pipeline) -> Charsmap | None:
+    """The charsmap of a pipeline that was made of a file of sentencepiece; it is taken out of it."""
+    steps = (pipeline.get("normalizer") or {}).get("normalizers", [])
+    for step in steps:
+        if step["type"] == "Precompiled":
+            steps.remove(step)
+            return Charsmap(b64decode(step["precompiled_charsmap"]))
+    return None
+
+
+def _language_code(text: str) -> str:
+    """`>>de<<`, where a text begins with one of whatever language."""
+    end = text.find("<<")
+    return text[: end + 2] if text.startswith(">>") and end >= 0 else ""
 
 
 def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: str) -> None:

@@ -14,7 +14,6 @@ Everything is data. Code that a file names (`auto_map`) is never loaded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
@@ -55,12 +54,10 @@ KNOWN_FILES = (
 SENTINELS = 100
 """`<extra_id_99>` to `<extra_id_0>`, which T5 has after its pieces."""
 OTHER_LANGUAGE = " "
-"""Begins the entries of Marian's vocabulary that only the other language has. No text spells them, as a space
-is always a `▁`."""
+"""Begins the entries of Marian's vocabulary that are no pieces of the language: those of the other one, codes
+of languages, bytes. No text spells them, as a space is always a `▁`."""
 MAX_BYTES = 2**28
 """Of a file of a tokenizer; the largest in use have 35 MB."""
-
-_LANGUAGE_TOKEN = re.compile(r">>.+<<\Z")
 
 
 @final
@@ -253,8 +250,7 @@ def marian_tokenizer(folder: Path, settings: TokenizerSettings, side: Side) -> T
         )
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind == NORMAL}
     special = [unk, *settings.tokens({"eos": "</s>", "pad": "<pad>"}, vocabulary)]
-    languages = [token for token in vocabulary if _LANGUAGE_TOKEN.match(token)]
-    own = {*scores, *special, *languages}
+    own = {*scores, *special}
     entries = [
         token if token in own else OTHER_LANGUAGE + token
         for token in sorted(vocabulary, key=vocabulary.__getitem__)
@@ -264,7 +260,6 @@ def marian_tokenizer(folder: Path, settings: TokenizerSettings, side: Side) -> T
         models.Unigram([(text, scores.get(text, 0.0)) for text in entries], vocabulary[unk], False)
     )
     tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in languages])
     _process_as_sentencepiece(tokenizer, model, decoders.Replace(OTHER_LANGUAGE, ""))
     _append_eos(tokenizer, settings)
     return tokenizer
