@@ -92,6 +92,14 @@ def read_checkpoint(
     tensors = CheckpointTensors(weights, names)
     fields = _fields(content, folder / CONFIG, family, architecture, tensors, bare=bare)
     notes = family.notes(content)
+    if (
+        architecture.bare
+        and fields.get("tie_output") is False
+        and tensors.find(names.output) is None
+    ):
+        # what is only a body has no output
+        fields["tie_output"] = True
+        notes.append(f"the file has no {names.output}: the embedding is taken for it")
     if content.get("quantization_config") is not None:
         notes.append(
             "quantization_config of config.json changes nothing here: the weights are not quantised"

@@ -8,18 +8,14 @@ from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import Architecture, HubFamily
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.tensor_names import Rule, TensorNames
 from seqloom.models.t5 import T5Config
 
 FEED_FORWARD = {
-    "relu": ("relu", False),
     "gated-gelu": ("gelu-tanh", True),
-    "gelu": ("gelu", False),
-    "gelu_new": ("gelu-tanh", False),
-    "silu": ("silu", False),
-    "gated-relu": ("relu", True),
-    "gated-silu": ("silu", True),
+    **{name: (ours, False) for name, ours in ACTIVATIONS.items()},
+    **{f"gated-{name}": (ours, True) for name, ours in ACTIVATIONS.items() if name != "gelu"},
 }
 """feed_forward_proj -> φ, and whether there is a gate. A gated gelu is the approximation."""
 DEFAULT_LAYERS = 6
