@@ -1,5 +1,4 @@
-"""Files that are either whole or not there: atomic writes, manifests with checksums, opening what a user
-named."""
+"""Files and folders that are either whole or not there: atomic writes, locks, opening what a user named."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from seqloom.errors import DataError, FolderError, UsageError, printable, shown
 
 JsonObject = Mapping[str, object]
 """An object of JSON, or the fields of a configuration."""
-MANIFEST, LOCK = "manifest.json", ".lock"
+LOCK = ".lock"
 
 
 SMALL = 2**26
@@ -330,35 +329,6 @@ def link_atomic(source: Path, path: Path) -> None:
 def sha256(path: Path) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_manifest(folder: Path) -> None:
-    """The last file of a finished folder: name, size and SHA-256 of every other file in it."""
-    files = {
-        p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)}
-        for p in sorted(folder.iterdir())
-        if p.name != MANIFEST
-    }
-    write_json(folder / MANIFEST, {"files": files})
-
-
-def manifest_problem(folder: Path) -> str | None:
-    """What is wrong with a folder that has a manifest; None where every file is as it was written."""
-    try:
-        files = read_json(folder / MANIFEST)["files"]
-        for name, expected in files.items():
-            path = folder / name
-            if os.path.basename(name) != name or path.is_symlink() or not path.is_file():
-                return f"{name} is missing"
-            if path.stat().st_size != expected["bytes"]:
-                return f"{name} must have {expected['bytes']} bytes, but has {path.stat().st_size}"
-            if sha256(path) != expected["sha256"]:
-                return f"{name} is damaged (its SHA-256 is not the one in the manifest)"
-    except FolderError as error:
-        return str(error)
-    except (KeyError, TypeError, AttributeError, OSError) as error:
-        return f"{MANIFEST} is damaged ({error})"
-    return None
 
 
 @contextmanager

@@ -101,3 +101,11 @@ def copied(source: Path, target: Path) -> Path:
     """A fresh copy of a folder, in place of an earlier one."""
     shutil.rmtree(target, ignore_errors=True)
     return Path(shutil.copytree(source, target))
+
+
+def unvouched(folder: Path) -> None:
+    """A run folder as an older version left it unfinished: nothing vouches for its files but its
+    checkpoints for their own."""
+    (folder / "manifest.json").unlink()
+    for path in folder.glob("checkpoint-*/manifest.json"):
+        path.write_text(json.dumps({"files": json.loads(path.read_bytes())["files"]}))

@@ -16,7 +16,7 @@ from tests.interop import published
 from torch import Tensor
 
 import seqloom
-from seqloom import files
+from seqloom import manifest
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.runs import run_folder
@@ -38,9 +38,9 @@ def damaged(path: Path, name: str, damage: Callable[[Tensor], Tensor]) -> None:
     tensors = load_file(path)
     tensors[name] = damage(tensors[name])
     save_file(tensors, path)
-    if (path.parent / files.MANIFEST).exists():
-        (path.parent / files.MANIFEST).unlink()
-        files.write_manifest(path.parent)
+    if (path.parent / manifest.MANIFEST).exists():
+        (path.parent / manifest.MANIFEST).unlink()
+        manifest.write_manifest(path.parent)
 
 
 def with_value(value: float) -> Callable[[Tensor], Tensor]:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError
 from seqloom.training import checkpoints as kept
 from seqloom.training import metrics_log
@@ -27,7 +27,7 @@ from seqloom.training.loop import Trainer
 
 Make = Callable[..., Any]  # see conftest.py
 
-FILES = [kept.WEIGHTS, kept.OPTIMIZER, kept.STATE, files.MANIFEST]
+FILES = [kept.WEIGHTS, kept.OPTIMIZER, kept.STATE, manifest.MANIFEST]
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_is_named_and_skipped(
     assert newest == tmp_path / "checkpoint-5"
     assert len(skipped) == 1
     assert skipped[0].startswith("checkpoint-7: ")
-    assert name in skipped[0] or name == files.MANIFEST
+    assert name in skipped[0] or name == manifest.MANIFEST
     damage(tmp_path / "checkpoint-5" / name)
     with pytest.raises(
         FolderError,

@@ -20,7 +20,7 @@ from tests.workflows.encoders import SIZES, VOCABULARY, pooled_as
 from torch import nn
 
 import seqloom
-from seqloom import files
+from seqloom import manifest
 from seqloom.data.encoding.encoded_dataset import row_template
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import UsageError
@@ -458,7 +458,7 @@ def test_a_head_of_the_same_labels_comes_along_in_its_own_order(
     assert not any("new, and to be trained" in one for one in notices)
     assert load_reader(run).head_task.labels == LABELS
     assert same(ours(run, TEXTS), expected)
-    (run / files.MANIFEST).unlink()
+    (run / manifest.MANIFEST).unlink()
     shutil.rmtree(run / "checkpoint-2")
     assert seqloom.train(resume=run).metrics == whole.metrics
     assert same(ours(run, TEXTS), expected)

@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.errors import FolderError, UsageError
 from seqloom.native.library import library
 from seqloom.runs import run_folder
+from seqloom.runs.unfinished_run import has_begun
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
     OPTIMIZER,
@@ -75,7 +76,8 @@ def go_on(
     def progress(now: Progress) -> None:
         stop(now.step)
 
-    if (folder / run_folder.RUN).exists():
+    unbegun = (folder / manifest.UNFINISHED).exists() and not has_begun(folder)
+    if (folder / run_folder.RUN).exists() and not unbegun:
         return train(resume=folder, progress=progress)
     data, validation = (
         [str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
@@ -135,10 +137,14 @@ def outcome(folder: Path) -> dict[str, Any]:
             run_folder.RUN,
             metrics_log.METRICS,
             run_folder.DATA,
-            files.MANIFEST,
+            manifest.MANIFEST,
             "README.md",
         )
-        kept[str(path.relative_to(folder))] = "" if named_after_itself else path.read_bytes()
+        name = str(path.relative_to(folder))
+        kept[name] = "" if named_after_itself else path.read_bytes()
+        if path.name == manifest.MANIFEST and path.parent != folder:
+            # beside it stands what metrics.jsonl and run.yaml were
+            kept[name] = files.read_json(path)["files"]
     return kept
 
 
@@ -254,7 +260,7 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
         monkeypatch.chdir(copy)
         # it names its data by their absolute paths: now those of the copy
         run_file = copy / "run" / run_folder.RUN
-        if run_file.exists():
+        if run_file.exists() and not (copy / "run" / manifest.MANIFEST).exists():
             run_file.write_text(run_file.read_text().replace(str(place), str(copy)))
         go_on(Path("run"), settings=settings)
         assert_same(copy / "run", place / "run")
@@ -310,7 +316,7 @@ def test_stopped_twice_in_one_epoch_by_a_signal(
             in notices
         )
         assert read_state(checkpoints(folder)[0]).step == step
-        assert not (folder / files.MANIFEST).exists()
+        assert not (folder / manifest.MANIFEST).exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert go_on(folder).stopped == "max_steps"
     assert_same(folder, never_stopped)
@@ -401,7 +407,7 @@ def emptied(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [(WEIGHTS, torn), (OPTIMIZER, flipped), (STATE, emptied), (files.MANIFEST, Path.unlink)],
+    [(WEIGHTS, torn), (OPTIMIZER, flipped), (STATE, emptied), (manifest.MANIFEST, Path.unlink)],
 )
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_goes_on(
     place: Path, never_stopped: Path, name: str, damage: Callable[[Path], None], notices: list[str]
@@ -557,10 +563,10 @@ def test_patience_ends_a_run_for_good(place: Path) -> None:
     assert most == 2
     assert [path.name for path in checkpoints(folder)] == ["checkpoint-9", "checkpoint-3"]
     assert (folder / WEIGHTS).samefile(folder / "checkpoint-3" / WEIGHTS)
-    (folder / files.MANIFEST).unlink()  # killed before it was sealed
+    (folder / manifest.MANIFEST).unlink()  # killed before it was sealed
     result = go_on(folder)
     assert (result.stopped, result.step) == ("patience", 9)
-    assert files.manifest_problem(folder) is None
+    assert manifest.manifest_problem(folder) is None
 
 
 def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
@@ -59,7 +59,7 @@ class Checkpoint:
 def is_hub_folder(folder: Path) -> bool:
     """Whether it holds a checkpoint of the hub: a config.json that seqloom did not write. Raises FolderError
     where that is no JSON."""
-    if files.is_there(folder / files.MANIFEST):
+    if any(files.is_there(folder / name) for name in (manifest.MANIFEST, manifest.UNFINISHED)):
         return False
     content = read_object(folder / CONFIG)
     return "seqloom_version" not in content and (

@@ -13,7 +13,8 @@
     metrics.jsonl           one line a report; whole lines only
     checkpoint-STEP/        while it trains, and to go on
     model.safetensors       the best checkpoint's weights, once training is over
-    manifest.json           sizes and SHA-256 of these files: the folder is finished and whole
+    unfinished.json         while it trains, from the first file on: sizes and SHA-256 of these files
+    manifest.json           the same at the end: the folder is finished and whole
     README.md               the model card
 
 Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
@@ -22,6 +23,8 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +33,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import (
@@ -64,9 +67,13 @@ from seqloom.training.checkpoints import (
     newest_checkpoint,
     read_state,
     read_tensors,
+    run_files,
     tensors_in,
 )
+from seqloom.training.metrics_log import METRICS
 from seqloom.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 IDLE = {
     "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
@@ -80,10 +87,8 @@ IMAGES, PATCHES = "image-classification", "masked-image-modeling"
 FROM_DATA = {"labels", "alphabet"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
-SEALED = (CONFIG, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
-"""What the manifest of a finished folder vouches for, beside the files of its tokenizer."""
-SEALED_OF_IMAGES = (CONFIG, PREPROCESSOR, RUN, DATA, WEIGHTS)
-"""The same for a model of images, which has no tokenizer."""
+STANDARD_INPUT = "standard-input"
+"""The file that keeps what was piped in."""
 
 
 @final
@@ -165,7 +170,35 @@ def write_model_files(
         config |= special_ids if hub is None else {}
         write_tokenizer(folder, tokenizer)
         files.write_json(folder / GENERATION, {**to_plain(decode), **special_ids})
+        manifest.add(folder, *tokenizer.files, TOKENIZER_CONFIG, GENERATION)
     files.write_json(folder / CONFIG, config)
+    manifest.add(folder, CONFIG)
+
+
+def names_of_files(folder: Path) -> list[str]:
+    """The files of a run beside its weights, its checkpoints and its log; that which makes it a run is the
+    last."""
+    names = dict.fromkeys((*tokenizer_file_names(folder), TOKENIZER))
+    return [
+        *names,
+        TOKENIZER_CONFIG,
+        GENERATION,
+        CONFIG,
+        PREPROCESSOR,
+        DATA,
+        STANDARD_INPUT,
+        RUN,
+    ]
+
+
+RESTORE = "restore it from a copy, or train a new run"
+
+
+def check_files(folder: Path, *names: str) -> None:
+    """Raises FolderError where one of these files of a run (any, without names) is not as it was written."""
+    listed = run_files(folder)
+    if listed is not None and (problem := manifest.problem(folder, listed, names or None)):
+        raise FolderError(f"{problem}; {RESTORE}", folder)
 
 
 def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
@@ -292,6 +325,7 @@ def pretrained_from(place: str | Path) -> Pretrained:
     folder = _pretrained_folder(place)
     if is_hub_folder(folder):
         return pretrained_encoder(folder)
+    check_files(folder)
     content = _read_config(folder)
     tokenizer, origin = tokenizer_of(folder, content), HubOrigin.of_run(folder, content)
     return dataclasses.replace(
@@ -317,11 +351,12 @@ def origin_of(folder: Path) -> HubOrigin | None:
     from scratch."""
     if is_hub_folder(folder):
         return HubOrigin.of(folder)
-    return HubOrigin.of_run(folder, files.read_json_object(folder / CONFIG))
+    return HubOrigin.of_run(folder, _read_config(folder))
 
 
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:
     """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
+    check_files(folder, TOKENIZER_CONFIG, *tokenizer_file_names(folder))
     origin = HubOrigin.of_run(folder, content)
     if origin is None:
         return read_tokenizer(folder / TOKENIZER)
@@ -329,7 +364,7 @@ def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:
 
 
 def _decoding(path: Path) -> DecodeConfig:
-    generation = files.read_json(path)
+    generation = files.read_json_object(path)
     try:
         return parse(
             DecodeConfig,
@@ -343,7 +378,8 @@ def _decoding(path: Path) -> DecodeConfig:
 def _read_config(folder: Path) -> dict[str, Any]:
     """config.json of a run folder. Raises FolderError where it is damaged, UsageError where it needs a plugin
     that was not loaded."""
-    content = dict(files.read_json(folder / CONFIG))
+    check_files(folder, CONFIG)
+    content = files.read_json_object(folder / CONFIG)
     require_plugins(content.get("plugins"), str(folder))
     return content
 
@@ -383,8 +419,12 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
         return OpenedModel(
             content, found.model.to(choose_device(device)), weights, tuple(found.notes)
         )
-    if files.is_there(folder / files.MANIFEST) and (problem := files.manifest_problem(folder)):
-        raise FolderError(f"{printable(str(folder))}: {problem}")
+    check_files(folder)
+    if run_files(folder) is None:
+        logger.info(
+            f"{printable(str(folder))}: nothing vouches for its files, which are taken as they are: an older"
+            f" version left it unfinished, or {manifest.MANIFEST} is gone"
+        )
     content = _read_config(folder)
     needed = ["model_type", "task"]
     if task_reads_text(content.get("task")):
@@ -463,38 +503,51 @@ def config_in(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
 
 
 def _weights_of(folder: Path) -> Path:
-    if files.is_there(folder / files.MANIFEST):
+    if files.is_there(folder / manifest.MANIFEST):
         return folder / WEIGHTS
-    newest, _ = newest_checkpoint(folder)
+    newest, damaged = newest_checkpoint(folder)
     if newest is None:
         raise FolderError(
             f"{printable(str(folder))}: holds no weights yet; train it on with: seqloom train --resume"
             f" {printable(str(folder))}"
         )
     best = read_state(newest).best_step
-    if best is None or (chosen := checkpoint_path(folder, best)) == newest or not chosen.is_dir():
-        return newest / WEIGHTS
-    if problem := files.manifest_problem(chosen):
-        raise FolderError(f"{printable(str(chosen))}: {problem}")
-    return chosen / WEIGHTS
+    answering = newest if best is None else checkpoint_path(folder, best)
+    if not answering.is_dir():
+        damaged.append(f"{answering.name}, the best so far, is missing")
+        answering = newest
+    elif answering != newest and (problem := manifest.manifest_problem(answering)):
+        raise FolderError(problem, answering)
+    if damaged:
+        logger.info(f"{printable(str(folder))}: {answering.name} answers, for {'; '.join(damaged)}")
+    return answering / WEIGHTS
 
 
 def has_weights(folder: Path) -> bool:
     """Whether a run has weights of its own already: a checkpoint, or those of its end."""
-    return files.is_there(folder / files.MANIFEST) or newest_checkpoint(folder)[0] is not None
+    return files.is_there(folder / manifest.MANIFEST) or newest_checkpoint(folder)[0] is not None
 
 
 def seal(folder: Path, best: Path) -> None:
-    """Makes a checkpoint's weights those of the folder, and writes the manifest, last of all."""
-    (folder / files.MANIFEST).unlink(missing_ok=True)
+    """Makes a checkpoint's weights those of the folder, and its list the manifest, last of all. Nothing is
+    sealed that is not as it was written: raises FolderError then."""
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    of_text = task_reads_text(task_of(folder))
-    sealed = (*tokenizer_file_names(folder), *SEALED) if of_text else SEALED_OF_IMAGES
-    listed = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)}
-        for name in sealed
-    }
-    files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
+    weights = manifest.read_list(best / manifest.MANIFEST)["files"][WEIGHTS]
+    unfinished = folder / manifest.UNFINISHED
+    listed = {**manifest.read_list(unfinished)["files"], WEIGHTS: weights}
+    if problem := manifest.problem(folder, listed):
+        raise FolderError(problem, folder)
+    log = folder / METRICS
+    manifest.write_list(
+        unfinished,
+        listed,
+        best=best.name,
+        log=manifest.entry(log) if files.is_there(log) else None,
+    )
+    for path in files.leftovers(folder):
+        path.unlink(missing_ok=True)
+    os.replace(unfinished, folder / manifest.MANIFEST)
+    files.flush_folder(folder)
 
 
 def read_tokenizer(path: Path) -> TextTokenizer:

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig, RunConfig, tokenizer_kind
-from seqloom.errors import FolderError, printable
+from seqloom.errors import FolderError, UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.run_file import parse, read_run_file, to_plain
 from seqloom.runs import run_folder
+from seqloom.runs.run_folder import STANDARD_INPUT
 
 T = TypeVar("T")
-STANDARD_INPUT = "standard-input"
-"""The file of a run folder that keeps what was piped in."""
 
 
 def absolute(path: T) -> T | str:
@@ -31,20 +30,23 @@ def model_fields(model: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in model.items() if key not in ("name", "size", "from")}
 
 
-def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
+def keep_standard_input(folder: Path) -> None:
     """Data from standard input is read several times, and again on resume: it is kept in the run folder."""
-    if "-" not in run_config.data.train:
-        return run_config
     place = folder / STANDARD_INPUT
     files.write_atomic(place, lambda file: shutil.copyfileobj(files.standard_input(), file))
-    train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
+
+
+def with_kept_input(run_config: RunConfig, folder: Path) -> RunConfig:
+    """The run with the file in place of standard input."""
+    place = str(folder / STANDARD_INPUT)
+    train_files = tuple(place if path == "-" else path for path in run_config.data.train)
     return replace(run_config, data=replace(run_config.data, train=train_files))
 
 
 def read_resumed(folder: Path) -> RunConfig:
     """The configuration that a run folder was made with."""
     files.require_folder(folder, "a run folder to be resumed", run_folder.RUN)
-    run_config = parse(RunConfig, read_run_file(str(folder / run_folder.RUN)))
+    run_config = run_config_in(folder)
     own = folder / STANDARD_INPUT
     train_files = tuple(
         str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path
@@ -52,6 +54,15 @@ def read_resumed(folder: Path) -> RunConfig:
     )
     # the folder may have moved
     return replace(run_config, data=replace(run_config.data, train=train_files))
+
+
+def run_config_in(folder: Path) -> RunConfig:
+    """What run.yaml says. Raises FolderError where that cannot be."""
+    content = read_run_file(str(folder / run_folder.RUN))
+    try:
+        return parse(RunConfig, content)
+    except UsageError as error:
+        raise FolderError(str(error), folder / run_folder.RUN) from None
 
 
 AS_TRAINED = (
@@ -63,11 +74,10 @@ AS_TRAINED = (
 
 def saved_data_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of data of a run; None where the folder is a checkpoint of others."""
-    return (
-        dict(read_run_file(str(folder / run_folder.RUN))["data"])
-        if files.is_there(folder / run_folder.RUN)
-        else None
-    )
+    run_folder.check_files(folder, run_folder.RUN)
+    if not files.is_there(folder / run_folder.RUN):
+        return None
+    return dict(read_run_file(str(folder / run_folder.RUN))["data"])
 
 
 def data_config(folder: Path, given: JsonObject) -> DataConfig:
@@ -85,8 +95,9 @@ def merge_data_settings(before: JsonObject, given: JsonObject, names: Iterable[s
 
 def evaluate_config(folder: Path, given: JsonObject) -> EvaluateConfig:
     """Settings of measuring: those that are given, else those of the training."""
+    run_folder.check_files(folder, run_folder.RUN)
     saved: JsonObject = {}
-    if (folder / run_folder.RUN).is_file():
+    if files.is_there(folder / run_folder.RUN):
         saved = read_run_file(str(folder / run_folder.RUN))["evaluate"]
     return parse(EvaluateConfig, {**saved, **given}, "evaluate.")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from torch import nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.interop.hub_origin import HubOrigin
 from seqloom.protocols import StoredTokenizer
-from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
+from seqloom.runs.unfinished_run import begin_run
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 
@@ -31,8 +31,10 @@ def write_finished_run(
     files that the model was made of.
     metrics: None where nothing is measured. `hub`: where an imported model comes from."""
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
-    files.write_atomic(folder / run_folder.RUN, run_file_text(run))
+    begin_run(folder, run)
     files.write_json(folder / run_folder.DATA, {"files": used})
+    placed = (run_folder.DATA, run_folder.PREPROCESSOR)
+    manifest.add(folder, *(name for name in placed if files.is_there(folder / name)))
     run_folder.write_model_files(
         folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub
     )

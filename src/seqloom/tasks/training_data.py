@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.errors import FolderError, UsageError, printable
@@ -96,6 +96,7 @@ def learned_tokenizer(
             f" data.vocabulary={data.vocabulary:,}"
         )
     files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
+    manifest.add(folder, run_folder.TOKENIZER)
     return tokenizer
 
 
@@ -103,9 +104,13 @@ def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) 
     """Raises FolderError where a run would be resumed with other data than it was started with."""
     if not (folder / run_folder.DATA).exists():
         return
-    before = files.read_json(folder / run_folder.DATA)["files"]
+    path = folder / run_folder.DATA
+    try:
+        before = [one["sha256"] for one in files.read_json(path)["files"]]
+    except (KeyError, TypeError):
+        raise FolderError("must list the files of the training, but does not", path) from None
     pairs = zip(before, fingerprints, strict=False)
-    changed = [printable(str(new["path"])) for old, new in pairs if old["sha256"] != new["sha256"]]
+    changed = [printable(str(new["path"])) for old, new in pairs if old != new["sha256"]]
     if changed or len(before) != len(fingerprints):
         raise FolderError(
             f"{printable(str(folder))}: a run must go on with the data it began with, but"
@@ -125,6 +130,7 @@ def record_data(
     """Writes data.json, unless an earlier start of the run did."""
     if not (folder / run_folder.DATA).exists():
         files.write_json(folder / run_folder.DATA, {"files": fingerprints, **counts})
+        manifest.add(folder, run_folder.DATA)
 
 
 def count_ids(ids: NDArray[np.integer[Any]], vocabulary_size: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
     checkpoint-STEP/   model.safetensors, optimizer.safetensors, trainer_state.json, manifest.json
                        carried.safetensors: the stream states, where training has them
 
+The manifest also says what the run's own files were, and metrics.jsonl, when it was written (`run`, `log`).
 A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last;
 then it is renamed and its parent flushed. `last` is the newest one that its manifest confirms, `best` is a
 name in trainer_state.json; neither is a copy. Two are kept: the last and the best.
@@ -24,10 +25,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError, printable
 from seqloom.tensor_files import read_header
+from seqloom.training.metrics_log import METRICS
 
+CHECKPOINT = re.compile("checkpoint-(0|[1-9][0-9]*)", re.ASCII)
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 STREAM_STATES = "carried.safetensors"
 
@@ -108,7 +111,12 @@ def save_checkpoint(
             if streams:
                 write_tensors(temporary / STREAM_STATES, streams)
             files.write_json(temporary / STATE, asdict(state))
-            files.write_manifest(temporary)
+            log = folder / METRICS
+            manifest.write_manifest(
+                temporary,
+                run=_listed_files(folder) or {},
+                log=manifest.entry(log) if files.is_there(log) else None,
+            )
             files.flush_folder(temporary)
             if path.exists():
                 # a checkpoint of the same step, left by a run that was resumed from an older one
@@ -255,7 +263,7 @@ def checkpoints(folder: Path) -> list[Path]:
     paths = [
         path
         for path in folder.glob("checkpoint-*")
-        if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
+        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
     ]
     return sorted(paths, key=checkpoint_step, reverse=True)
 
@@ -267,7 +275,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """
     skipped: list[str] = []
     for path in checkpoints(folder):
-        problem = files.manifest_problem(path)
+        problem = manifest.manifest_problem(path)
         if problem is None:
             return path, skipped
         skipped.append(f"{path.name}: {problem}")
@@ -277,6 +285,24 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
             f" ({'; '.join(skipped)})"
         )
     return None, []
+
+
+def run_files(folder: Path) -> manifest.FileList | None:
+    """What vouches for the files of a run beside its checkpoints: its manifest, or while it is unfinished its
+    list, or where that is gone the newest checkpoint. None where nothing does: an older version left the run
+    unfinished. Raises FolderError where the list is damaged."""
+    if (listed := _listed_files(folder)) is not None:
+        return listed
+    newest, _ = newest_checkpoint(folder)
+    kept = {} if newest is None else manifest.read_list(newest / manifest.MANIFEST).get("run")
+    return dict(kept) if isinstance(kept, dict) and kept else None
+
+
+def _listed_files(folder: Path) -> manifest.FileList | None:
+    for name in (manifest.MANIFEST, manifest.UNFINISHED):
+        if files.is_there(folder / name):
+            return dict(manifest.read_list(folder / name)["files"])
+    return None
 
 
 def read_state(checkpoint: Path) -> TrainerState:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
-from seqloom import files
+from seqloom import files, manifest
+from seqloom.errors import FolderError, printable
 
 METRICS = "metrics.jsonl"
+logger = logging.getLogger(__name__)
+
 LONGEST = 2**30
 """Bytes of it."""
+DAMAGED = "{}; put it back, or delete it to go on without the numbers in it"
 Metrics = dict[str, Any]
 """A line of it: numbers by name."""
 
@@ -36,10 +42,12 @@ def append(folder: Path, record: Metrics) -> None:
             os.close(handle)
 
 
-def cut(folder: Path, step: int) -> None:
-    """Drops the lines after a step, which a killed run left, and an incomplete last line."""
+def cut(folder: Path, step: int, expected: object = None) -> None:
+    """Drops the lines after a step, which a killed run left, and an incomplete last line. What remains must
+    be as `expected` (as in `check`)."""
     path = folder / METRICS
     if not files.is_there(path):
+        check(folder, expected)
         return
     kept = []
     for line in files.read_bytes(path, LONGEST).split(b"\n")[:-1]:
@@ -48,15 +56,37 @@ def cut(folder: Path, step: int) -> None:
                 kept.append(line + b"\n")
         except (ValueError, KeyError, TypeError):
             continue
-    files.write_atomic(path, b"".join(kept))
+    content = b"".join(kept)
+    if isinstance(expected, dict) and hashlib.sha256(content).hexdigest() != expected["sha256"]:
+        raise FolderError(DAMAGED.format(f"{METRICS} is damaged"), folder)
+    files.write_atomic(path, content)
 
 
 def read(folder: Path) -> list[Metrics]:
-    """The lines of metrics.jsonl."""
+    """The lines of metrics.jsonl. Raises FolderError where it is damaged."""
     path = folder / METRICS
     if not files.is_there(path):
         return []
-    return [json.loads(line) for line in files.read_bytes(path, LONGEST).splitlines()]
+    records = []
+    for number, line in enumerate(files.read_bytes(path, LONGEST).splitlines(), start=1):
+        record = files.parse_json(line, Path(f"{path}:{number}"))
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise FolderError("must be a report with its step, but is none", f"{path}:{number}")
+        records.append(record)
+    return records
+
+
+def check(folder: Path, expected: object) -> None:
+    """Raises FolderError where metrics.jsonl is there and is not what it was (its `entry` in a manifest;
+    older ones have none)."""
+    if not isinstance(expected, dict):
+        return
+    if not files.is_there(folder / METRICS):
+        logger.info(
+            f"{printable(str(folder))}: {METRICS} is missing, and with it the numbers so far"
+        )
+    elif problem := manifest.problem(folder, {METRICS: expected}):
+        raise FolderError(DAMAGED.format(problem), folder)
 
 
 def validation(folder: Path, step: int) -> dict[str, float]:

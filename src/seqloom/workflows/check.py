@@ -12,7 +12,7 @@ from seqloom.errors import UsageError
 from seqloom.protocols import Task
 from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse
-from seqloom.runs.settings import keep_standard_input
+from seqloom.runs.settings import keep_standard_input, with_kept_input
 from seqloom.tasks.data_report import DataReport
 from seqloom.tasks.settings import resolve
 
@@ -51,7 +51,10 @@ def check(
     else:
         run = _run_without_model(found, data, validation, settings)
     with TemporaryDirectory() as folder:
-        report: DataReport = found.check(keep_standard_input(run, Path(folder)), test, Path(folder))
+        place = Path(folder)
+        if "-" in run.data.train:
+            keep_standard_input(place)
+        report: DataReport = found.check(with_kept_input(run, place), test, place)
     return report
 
 

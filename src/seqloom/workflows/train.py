@@ -14,33 +14,36 @@ from typing import TypedDict, Unpack, final
 import torch
 from torch import nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.errors import DataError, FolderError, UsageError, counted, printable
-from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
 from seqloom.protocols import Batch, FittedModel, HiddenReader, Objective, Rows, State, TrainingData
 from seqloom.registry import task_to_train
-from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
 from seqloom.runs.settings import (
-    STANDARD_INPUT,
     check_unchanged,
     fixed_settings,
-    keep_standard_input,
     model_fields,
     read_resumed,
 )
 from seqloom.runs.tensorboard import open_board
+from seqloom.runs.unfinished_run import (
+    begin_run,
+    check_begun,
+    clear_unbegun,
+    has_begun,
+    remove_run_files,
+)
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.training_data import prepare_data, total_steps
-from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
+    CHECKPOINT,
     OPTIMIZER,
     WEIGHTS,
     TrainerState,
@@ -135,16 +138,14 @@ def train(
     with joined_world() as world:
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
-        is_new = resume is None and world.first
-        if is_new:
-            check_new_folder(folder)
-        world.barrier()
+        is_new = False
+        with world.together():
+            if resume is None and world.first:
+                check_new_folder(folder, run_config)
         with training_lock(folder, world):
-            if is_new:
-                check_new_folder(folder)  # again: another process may have held the lock before
-                run_config = keep_standard_input(run_config, folder)
-                files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
-            world.barrier()
+            with world.together():
+                if world.first:
+                    is_new = begin_or_check(folder, run_config, resume is None)
             if (result := finished_result(folder, world)) is not None:
                 return result
             try:
@@ -155,30 +156,32 @@ def train(
                 raise
 
 
-def check_new_folder(folder: Path) -> None:
+def begin_or_check(folder: Path, run_config: RunConfig, as_new: bool) -> bool:
+    """Makes the folder that of a run, or checks what an earlier training wrote; whether it is a new one. The
+    command of a training that was killed may be given again."""
+    if as_new:
+        clear_unbegun(folder)
+        # again: another process may have held the lock before
+        check_new_folder(folder, run_config)
+        if not has_begun(folder):
+            begin_run(folder, run_config)
+            return True
+    if not files.is_there(folder / manifest.MANIFEST):
+        check_begun(folder)
+    return False
+
+
+def check_new_folder(folder: Path, run_config: RunConfig) -> None:
+    """Raises UsageError where a run would begin in a folder that holds anything but the same run, or one that
+    was killed before it began."""
+    if files.is_there(folder / manifest.UNFINISHED) and (
+        not has_begun(folder) or has_begun(folder, run_config)
+    ):
+        return
     resume = f"seqloom train --resume {printable(str(folder))}"
     files.new_folder(
         folder, "a new run", f"name another --output-dir, or go on with that run: {resume}"
     )
-
-
-def remove_run_files(folder: Path) -> None:
-    """Removes what a run wrote that failed before it had weights, so that the corrected command can be given
-    again."""
-    names = (
-        *tokenizer_file_names(folder),
-        run_folder.CONFIG,
-        TOKENIZER_CONFIG,
-        run_folder.GENERATION,
-        metrics_log.METRICS,
-        run_folder.TOKENIZER,
-        run_folder.PREPROCESSOR,
-        run_folder.DATA,
-        STANDARD_INPUT,
-        run_folder.RUN,  # last, as it makes the folder a run
-    )
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
 
 
 def _train(
@@ -362,7 +365,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     """Seals the folder where training is over."""
     over = state.stopped in ("max_steps", "patience")
     best = state.step if state.best_step is None else state.best_step
-    if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
+    if over and (problem := manifest.manifest_problem(checkpoint_path(folder, best))):
         logger.info(
             f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its"
             f" place: {problem}"
@@ -382,9 +385,15 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
 
 def finished_result(folder: Path, world: World) -> TrainResult | None:
     """The result of a run that is over, sealed and whole; None where there is something left to do."""
-    if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
+    path = folder / manifest.MANIFEST
+    if not files.is_there(path):
         return None
-    best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
+    run_folder.check_files(folder)
+    content = manifest.read_list(path)
+    if not CHECKPOINT.fullmatch(name := str(content.get("best"))):
+        raise FolderError("must name the best checkpoint, but does not", path)
+    metrics_log.check(folder, content.get("log"))
+    best = checkpoint_step(Path(name))
     step = max((record["step"] for record in metrics_log.read(folder)), default=best)
     logger.info(
         f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a"
@@ -411,7 +420,11 @@ def restore_checkpoint(
     if world.first:
         for path in files.leftovers(folder):
             path.unlink()
-        metrics_log.cut(folder, read_state(newest).step if newest else 0)
+        if newest is None:
+            metrics_log.cut(folder, 0)
+        else:
+            log = manifest.read_list(newest / manifest.MANIFEST).get("log")
+            metrics_log.cut(folder, read_state(newest).step, log)
     if newest is None:
         return TrainerState(threads=threads, kernels=kernels)
     load_model_tensors(model, newest / WEIGHTS)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.campaigns.damage import unvouched
 
-from seqloom import files
+from seqloom import manifest
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.runs import run_folder
@@ -144,7 +145,7 @@ def outcome(folder: Path) -> dict[str, Any]:
             {key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics
         ]
     }
-    placed = {run_folder.RUN, metrics_log.METRICS, run_folder.DATA, files.MANIFEST, "README.md"}
+    placed = {run_folder.RUN, metrics_log.METRICS, run_folder.DATA, manifest.MANIFEST, "README.md"}
     for path in sorted(
         path for path in folder.rglob("*") if path.is_file() and path.name not in placed
     ):
@@ -368,7 +369,7 @@ def test_a_damaged_folder_is_refused(trained: Path, tmp_path: Path) -> None:
     (folder / "preprocessor_config.json").write_text("{}")
     with pytest.raises(FolderError, match=r"preprocessor_config.json must have"):
         ImageClassifier.load(folder)
-    (folder / "manifest.json").unlink()
+    unvouched(folder)
     for content, message in (
         ('{"resample": 0}', "resample must be 2"),
         ("[]", "must be a JSON object"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.campaigns.damage import unvouched
 from tests.runs.test_run_folder import change, reseal
 
 import seqloom
@@ -759,7 +760,7 @@ def test_a_reader_of_endless_layers_is_refused_at_once(tmp_path: Path) -> None:
     content = json.loads((run / "config.json").read_text())
     content["encoder"]["layers"] = 10**9
     (run / "config.json").write_text(json.dumps(content))
-    (run / files.MANIFEST).unlink()
+    unvouched(run)
     with pytest.raises(FolderError, match="layers must be at most the number of tensors"):
         load_reader(run)
 

@@ -666,7 +666,9 @@ def test_what_is_written_can_be_read(tmp_path: Path, data: dict[str, list[str]])
     assert all(len(row) == len(header) for row in rows)
     damaged = tmp_path / "c" / "convolution-seed0"
     (damaged / "predictions.jsonl").write_text("nonsense\n")
-    with pytest.raises(FolderError, match="its score is damaged"):
+    with pytest.raises(
+        FolderError, match=r"predictions.jsonl must have .*; delete score.json there"
+    ):
         compare_with(tmp_path / "c", data, Toy())
 
 

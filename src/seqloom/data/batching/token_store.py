@@ -29,7 +29,7 @@ from typing import BinaryIO, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, FolderError, printable
 from seqloom.protocols import Tokenizer
@@ -126,7 +126,7 @@ def open_or_build(
                 content["contents"] = {
                     path.name: _checksum(path) for path in sorted(temporary.iterdir())
                 }
-                files.write_json(temporary / META, {**content, "check": _digest(content)})
+                manifest.write_checked(temporary / META, content)
                 for path in temporary.iterdir():
                     files.flush_file(path)
                 os.replace(temporary, place)
@@ -158,18 +158,13 @@ def _checksum(path: Path) -> list[int]:
 
 def _damage(place: Path, meta: files.JsonObject) -> str | None:
     """What is wrong with the files of a finished store; None where they are as they were written."""
-    if not (place / META).is_file():
-        return f"{META} is missing"
     try:
-        stored = files.read_json_object(place / META)
+        stored = manifest.read_checked(place / META)
     except FolderError as error:
         return str(error)
-    check = stored.pop("check", None)
-    if check is None:
-        return f"{META} has no checksums, as those of older versions"
     contents = stored.get("contents")
-    if check != _digest(stored) or not isinstance(contents, dict):
-        return f"{META} is not as it was written"
+    if not isinstance(contents, dict):
+        return f"{META} has no checksums"
     if _digest({key: stored.get(key) for key in meta}) != _digest(meta):
         return f"{META} is that of another cache"
     for name, expected in contents.items():

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast, final
 import numpy as np
 from torch import Tensor, nn
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.data.batching.splits import stratified_split
 from seqloom.data.batching.token_store import cache_folder, fingerprint
@@ -244,6 +244,7 @@ class ImageReader:
                 files.write_json(
                     self.folder / run_folder.PREPROCESSOR, self.preprocessing.to_json()
                 )
+                manifest.add(self.folder, run_folder.PREPROCESSOR)
             counts = {"images": len(trained), "validation_images": len(held_out)}
             record_data(self.folder, self.fingerprints, **counts)
         return store, validation, trained, held_out

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.classification import RESAMPLES
@@ -106,7 +106,7 @@ def train_cell(
     """Trains a run folder with `workflows.train`: starts a new one, resumes one, or reads a finished one."""
     started = time.perf_counter()
     if (folder / run_folder.RUN).is_file():
-        finished = (folder / files.MANIFEST).is_file()
+        finished = (folder / manifest.MANIFEST).is_file()
         with mute_logs() if finished else nullcontext():
             result = train(resume=folder, progress=progress)
     else:

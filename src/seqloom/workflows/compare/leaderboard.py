@@ -15,7 +15,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.errors import FolderError, MissingExtraError, printable
 from seqloom.evaluation.significance import (
     Difference,
@@ -72,8 +72,12 @@ class CellScore(NamedTuple):
     @classmethod
     def read(cls, folder: Path, model: str, choice: TrainingChoice) -> CellScore:
         """From score.json and predictions.jsonl. Raises FolderError where they are damaged."""
+        score = manifest.read_checked(folder / SCORE, needed=False)
+        if "predictions" in score and (
+            problem := manifest.problem(folder, {PREDICTIONS: score["predictions"]})
+        ):
+            raise FolderError(f"{problem}; delete {SCORE} there and give the command again", folder)
         lines = files.read_text(folder / PREDICTIONS, limit=2**32).splitlines()
-        score = files.read_json(folder / SCORE)
         try:
             by_item = [float(json.loads(line)["score"]) for line in lines]
             fields = {name: score[name] for name in cls._fields if name in score}

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import SECTIONS, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
-from seqloom.errors import FolderError, UsageError, printable
+from seqloom.errors import UsageError, printable
 from seqloom.models import families_for
 from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings, parse, to_plain
@@ -357,12 +357,10 @@ def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Com
     """
     path = folder / PLAN
     new = to_plain(plan)
-    if not path.is_file():
-        files.write_json(path, new)
+    if not files.is_there(path):
+        manifest.write_checked(path, new)
         return plan
-    old = files.read_json(path)
-    if not isinstance(old, dict):
-        raise FolderError(f"{printable(str(path))}: must be the plan of a comparison, but is none")
+    old = manifest.read_checked(path, needed=False)
     fixed = new.keys() - CHANGEABLE | ({"threads"} if threads_given else set())
     changes = [
         "the data have changed"
@@ -377,7 +375,7 @@ def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Com
             f" {printable(', '.join(changes))[:500]}; name another --output-dir"
         )
     if old.get("test") != new["test"]:
-        files.write_json(path, {**old, "test": new["test"]})
+        manifest.write_checked(path, {**old, "test": new["test"]})
     if threads_given:
         return plan
     threads = parse(TrainConfig, {"threads": old.get("threads")}, "train.").threads

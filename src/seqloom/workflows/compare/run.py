@@ -25,9 +25,9 @@ from typing import final
 
 import torch
 
-from seqloom import files
+from seqloom import files, manifest
 from seqloom.config import TrainConfig
-from seqloom.errors import TrainingError, UsageError, counted, printable
+from seqloom.errors import FolderError, TrainingError, UsageError, counted, printable
 from seqloom.registry import all_tasks, find_task
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import log_once
@@ -221,12 +221,9 @@ class _Runner:
         if not path.is_file():
             choices, grid = self._choose()
             content = {name: choice._asdict() for name, choice in choices.items()}
-            files.write_json(path, {"choices": content, "grid": grid})
+            manifest.write_checked(path, {"choices": content, "grid": grid})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
-        choices = {
-            name: TrainingChoice(**choice)
-            for name, choice in files.read_json(path)["choices"].items()
-        }
+        choices = read_choices(path)
         reason = "no learning rate of its grid can be trained; set train.learning_rate lower"
         for entry in self.trainable:
             if entry.name not in choices:
@@ -406,10 +403,12 @@ class _Runner:
         changed."""
         folder, plan = self._cell_folder(entry, seed), self.plan
         path, measured_on = folder / SCORE, to_plain(fingerprints(plan.test))
-        score = files.read_json(path) if path.is_file() else {}
+        score = manifest.read_checked(path, needed=False) if files.is_there(path) else {}
         if not score or score.get("measured_on") != measured_on:
             with log_once(self.messages):
                 result = measure_cell(folder, plan)
+            predictions = folder / PREDICTIONS
+            files.write_json_lines(predictions, ({"score": item} for item in result.by_item))
             score = {
                 "measured_on": measured_on,
                 "metrics": result.metrics,
@@ -419,16 +418,23 @@ class _Runner:
                 "steps": run.steps,
                 "tokenizer": result.tokenizer,
                 "latency_seconds": cell_latency(folder, plan),
+                "predictions": manifest.entry(predictions),
             }
-            files.write_json_lines(
-                folder / PREDICTIONS, ({"score": item} for item in result.by_item)
-            )
-            files.write_json_lines(path, [score])
+            manifest.write_checked(path, score)
         return CellScore.read(folder, entry.name, choice)
 
     def _stop_if_asked(self) -> None:
         if number := self.signal_number():
             raise StoppedBySignal(signal.Signals(number).name)
+
+
+def read_choices(path: Path) -> dict[str, TrainingChoice]:
+    """What each model is trained with. Raises FolderError where the file is damaged."""
+    try:
+        choices = manifest.read_checked(path, needed=False)["choices"]
+        return {name: TrainingChoice(**choice) for name, choice in choices.items()}
+    except (KeyError, TypeError, AttributeError):
+        raise FolderError("must say what each model is trained with, but does not", path) from None
 
 
 def _model_settings(fields: dict[str, int]) -> list[str]:
