@@ -28,7 +28,7 @@ from benchmarks import report
 from benchmarks.measuring import interleaved
 from benchmarks.recurrent_memory import kibibytes
 from seqloom.layers.outputs.adaptive_softmax import default_cutoffs
-from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.outputs.kinds import OutputKind, OutputOptions, make_output
 from seqloom.layers.outputs.softmax import FullOutput
 
 POSITIONS, WIDTH, REPEATS = 1024, 256, 3
@@ -71,7 +71,7 @@ def layer_of(
     name: str, vocabulary: int, counts: Tensor
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     if name in OURS:
-        ours = make_output(OURS[name], WIDTH, vocabulary)
+        ours = make_output(OutputOptions(OURS[name]), WIDTH, vocabulary)
         if not isinstance(ours, FullOutput):
             ours.set_counts(counts)
         return ours, lambda hidden, targets: ours.loss(hidden, targets).total

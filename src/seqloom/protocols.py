@@ -538,6 +538,11 @@ class StoredTokenizer(Tokenizer, Protocol):
         ...
 
     @property
+    def has_unknown(self) -> bool:
+        """Whether a text may have parts that become `special_ids.unk`."""
+        ...
+
+    @property
     def pretrained(self) -> bool:
         """Whether it comes with a checkpoint of the Hugging Face hub, and was not trained by seqloom."""
         ...

@@ -26,9 +26,11 @@ from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.run_file import to_plain
 from seqloom.testing.decodable import DecodableLaws
 from seqloom.testing.tensors import draw_parameters
-from seqloom.text.special_tokens import EOS
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 VOCABULARY = 7
+WORDS: dict[str, Any] = {"vocabulary_size": VOCABULARY, "suppressed_ids": (PAD, BOS)}
+"""`</s>`, and four words."""
 
 
 Subject = DecodableLaws
@@ -110,7 +112,7 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
 
 
 def seq2seq(options: dict[str, Any]) -> Subject:
-    return with_encoder(Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, **options)))
+    return with_encoder(Seq2Seq(Seq2SeqConfig(**WORDS, **options)))
 
 
 def language_model(model: nn.Module) -> Subject:
@@ -120,23 +122,19 @@ def language_model(model: nn.Module) -> Subject:
 
 
 def recurrent_lm(options: dict[str, Any]) -> Subject:
-    return language_model(
-        RecurrentLM(RecurrentLMConfig(vocabulary_size=VOCABULARY, **SMALL_LM | options))
-    )
+    return language_model(RecurrentLM(RecurrentLMConfig(**WORDS, **SMALL_LM | options)))
 
 
 def gpt(options: dict[str, Any]) -> Subject:
-    return language_model(GPT(GPTConfig(vocabulary_size=VOCABULARY, **SMALL_GPT | options)))
+    return language_model(GPT(GPTConfig(**WORDS, **SMALL_GPT | options)))
 
 
 def transformer(options: dict[str, Any]) -> Subject:
-    return with_encoder(
-        Transformer(TransformerConfig(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options))
-    )
+    return with_encoder(Transformer(TransformerConfig(**WORDS, **SMALL_TRANSFORMER | options)))
 
 
 def t5(options: dict[str, Any]) -> Subject:
-    return with_encoder(T5(T5Config(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options)))
+    return with_encoder(T5(T5Config(**WORDS, **SMALL_TRANSFORMER | options)))
 
 
 def with_encoder(model: Any) -> Subject:

@@ -64,6 +64,13 @@ def test_log_probs_of_targets_are_those_of_the_call(subject: Subject) -> None:
     subject.log_probs_of_targets_are_those_of_the_call()
 
 
+def test_only_what_can_come_next_has_probability(subject: Subject) -> None:
+    logits, _ = subject.model(subject.more, subject.begin())
+    p = logits.softmax(-1)
+    assert p[..., (PAD, BOS)].eq(0).all()
+    assert p[..., (EOS, *LIVE)].gt(0).all()
+
+
 # Padding
 
 

@@ -3,6 +3,7 @@ the same bits."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import seqloom
 from seqloom.errors import UsageError
 from seqloom.runs.run_folder import load_run
+from seqloom.tasks.training_data import impossible_targets
+from seqloom.text.tokenizers import train_tokenizer
 from seqloom.training.loop import Progress
 from seqloom.workflows.exchange import export_model
 from seqloom.workflows.train import train
@@ -212,3 +215,43 @@ def test_a_model_of_another_kind_is_refused(trained: Path, tmp_path: Path) -> No
         with pytest.raises(UsageError, match=said):
             train("text-generation", [training], output_dir=tmp_path / "new", start=start)
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_what_a_text_may_hold_has_probability(
+    family: str, trained: Path, tmp_path: Path
+) -> None:
+    """A byte-level vocabulary spells every text, so `<unk>` is no target either. A model of an earlier
+    version gave all ids some; one that is trained on from it does so no longer."""
+    bytes_and_end = torch.tensor([2, *range(16, 16 + 256)])
+    training, validation = data_of(family, tmp_path)
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copytree(trained / family, old)
+    (old / "manifest.json").unlink()
+    content = json.loads((old / "config.json").read_text())
+    assert content.pop("suppressed_ids") == [0, 1, *range(3, 16)]
+    (old / "config.json").write_text(json.dumps(content))
+    train(
+        task_of(family),
+        [training],
+        validation=[validation],
+        output_dir=new,
+        start=old,
+        settings=STILL,
+    )
+    for folder, all_ids in ((trained / family, False), (old, True), (new, False)):
+        model: Any = load_run(folder).model
+        state = model.encode(torch.tensor([[20, 2]])) if "encode" in dir(model) else None
+        p = model(torch.tensor([[1, 20]]), state)[0].softmax(-1)
+        assert p[..., :16].gt(0).all() == all_ids
+        assert (p[..., bytes_and_end] > 0).all()
+        left_out = [0, 1, *range(3, 16)]
+        assert p[..., left_out].eq(0).all() == (not all_ids)
+
+
+def test_special_ids_that_an_objective_predicts_are_targets(trained: Path) -> None:
+    tokenizer = load_run(trained / "gpt").tokenizer
+    assert impossible_targets(tokenizer) == (0, 1, *range(3, 16))
+    assert impossible_targets(tokenizer, (4, 5)) == (0, 1, 3, *range(6, 16))
+    words = train_tokenizer(["a b c"], "words", 20)
+    assert impossible_targets(words) == (0, 1, *range(4, 16))

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.outputs.kinds import OutputKind, OutputOptions, make_output
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.key_value_cache import (
@@ -105,6 +105,8 @@ class GPTConfig:
     """The id of <pad>; -1 where the vocabulary has none, and then -1 marks padding."""
     bos_id: int = 1
     """The id of <s>, which begins a document."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that can never be a target, such as <pad>: the output gives them no probability."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
@@ -160,14 +162,13 @@ class GPT(nn.Module):
         self.stack = Stack(c.block, c.layers)
         tied = self.embedding.weight if c.tie_output else None
         self.output = make_output(
-            c.output,
+            OutputOptions(
+                c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids
+            ),
             c.width,
             c.vocabulary_size,
             tied=tied,
             bias=False,
-            samples=c.output_samples,
-            alpha=c.output_alpha,
-            cutoffs=c.output_cutoffs,
         )
         self._initialise()
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.outputs.kinds import OutputKind, OutputOptions, make_output
 from seqloom.layers.outputs.maxent import (
     LARGEST_ID,
     NO_TOKEN,
@@ -113,6 +113,8 @@ class RecurrentLMConfig:
     """The id of <s>."""
     eos_id: int = 2
     """The id of </s>."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that can never be a target, such as <pad>: the output gives them no probability."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
@@ -216,13 +218,12 @@ class RecurrentLM(nn.Module):
         c = self.config
         tied = self.embedding.weight if c.tie_output else None
         output = make_output(
-            c.output,
+            OutputOptions(
+                c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids
+            ),
             c.embedding_width if c.tie_output else c.top_width,
             c.vocabulary_size,
             tied=tied,
-            samples=c.output_samples,
-            alpha=c.output_alpha,
-            cutoffs=c.output_cutoffs,
         )
         if c.maxent and isinstance(output, FullOutput):
             return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)

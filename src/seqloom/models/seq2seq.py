@@ -107,6 +107,8 @@ class Seq2SeqConfig:
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
     pad_id: int = 0
     """The id of <pad>."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that can never be a target, such as <pad>: the output gives them no probability."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
@@ -233,7 +235,9 @@ class Seq2Seq(nn.Module):
         )
         self.readout = Readout(c)
         tied = self.target_embedding.weight if c.tie_output else None
-        self.output = FullOutput(c.readout_width, c.vocabulary_size, tied)
+        self.output = FullOutput(
+            c.readout_width, c.vocabulary_size, tied, suppressed=c.suppressed_ids
+        )
 
     def encode(self, source: Tensor) -> Seq2SeqState:
         """source `(inputs, steps)`, padded anywhere -> the first state, one row per input."""

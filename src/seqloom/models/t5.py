@@ -91,6 +91,8 @@ class T5Config:
     """Share of the weights of attention dropped in training (the paper: as dropout; slow on a CPU)."""
     pad_id: int = 0
     """The id of <pad>; -1 where the decoder begins with <pad>, and then -1 marks padding."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that can never be a target, such as <pad>: the output gives them no probability."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
@@ -140,7 +142,9 @@ class T5(nn.Module):
             self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, bidirectional=False)
             self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
             tied = self.embedding.weight if c.tie_output else None
-            self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)
+            self.output = FullOutput(
+                c.width, c.vocabulary_size, tied, bias=False, suppressed=c.suppressed_ids
+            )
         self._initialise()
 
     def _initialise(self) -> None:

@@ -100,6 +100,8 @@ class TransformerConfig:
     """Share of the feed-forward layers' hidden features dropped in training."""
     pad_id: int = 0
     """The id of <pad>; -1 where the vocabulary has none, and then -1 marks padding."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that can never be a target, such as <pad>: the output gives them no probability."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
@@ -154,7 +156,13 @@ class Transformer(nn.Module):
         self.encoder = Stack(c.block(decoder=False), c.encoder_layers)
         self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
         tied = self.embedding.weight if c.tie_output else None
-        self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=c.output_bias)
+        self.output = FullOutput(
+            c.width,
+            c.vocabulary_size,
+            tied,
+            bias=c.output_bias,
+            suppressed=c.suppressed_ids,
+        )
         self._initialise()
 
     @property

@@ -85,7 +85,7 @@ PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA = "run.yaml", "data.json"
 IMAGES, PATCHES = "image-classification", "masked-image-modeling"
 FROM_DATA = {"labels", "alphabet"}
-FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
+FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id", "suppressed_ids"}
 """Fields of a model's configuration that nobody sets."""
 STANDARD_INPUT = "standard-input"
 """The file that keeps what was piped in."""
@@ -213,10 +213,11 @@ def build_model(
     size: str,
     vocabulary_size: int,
     fields: files.JsonObject,
-    labels: tuple[str, ...] = (),
+    *,
+    suppressed_ids: tuple[int, ...] = (),
 ) -> tuple[nn.Module, ModelConfig]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
-    config = model_config(model_type, size, vocabulary_size, fields, labels)
+    config = model_config(model_type, size, vocabulary_size, fields, suppressed_ids=suppressed_ids)
     model: nn.Module = model_family(model_type)[1](config)
     return model, config
 
@@ -227,16 +228,22 @@ def model_config(
     vocabulary_size: int,
     fields: files.JsonObject,
     labels: tuple[str, ...] = (),
+    *,
+    suppressed_ids: tuple[int, ...] = (),
 ) -> ModelConfig:
-    """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
-    family has. Raises UsageError that names all that is wrong."""
+    """The configuration of a named size, changed by `fields`; of what comes from the tokenizer and the data
+    it takes what the family has. Raises UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
     if size not in sizes:
         raise UsageError(
             f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
         )
     refuse_given_fields(fields)
-    found = {"vocabulary_size": vocabulary_size, "labels": labels}
+    found = {
+        "vocabulary_size": vocabulary_size,
+        "labels": labels,
+        "suppressed_ids": suppressed_ids,
+    }
     known = {field.name for field in dataclasses.fields(config_class)}
     return parse(
         config_class,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
+from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub_origin import HubOrigin
@@ -20,8 +21,9 @@ from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
-from seqloom.tasks.training_data import learned_tokenizer
+from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
 from seqloom.text.special_tokens import for_text_pairs
+from seqloom.training.objectives import special_targets
 
 
 @final
@@ -63,8 +65,13 @@ def starting_point(
     name, fields = str(run.model["name"]), model_fields(run.model)
     if run.model.get("from") is None:
         tokenizer = learned_tokenizer(folder, run.data, texts, first)
-        size = run.model["size"]
-        config = run_folder.model_config(name, size, tokenizer.vocabulary_size, fields)
+        config = run_folder.model_config(
+            name,
+            run.model["size"],
+            tokenizer.vocabulary_size,
+            fields,
+            suppressed_ids=_suppressed_ids(run, folder, tokenizer),
+        )
         return StartingPoint(name, tokenizer, config)
     if run_folder.has_weights(folder):
         content, config = run_folder.config_in(folder)
@@ -78,15 +85,27 @@ def starting_point(
             f" {printable(loaded.task)}"
         )
     log_notes(loaded.notes)
-    config = changed_config(loaded, fields)
+    config = changed_config(loaded, fields, _suppressed_ids(run, folder, loaded.tokenizer))
     return StartingPoint(name, loaded.tokenizer, config, loaded.model, run_folder.origin_of(place))
 
 
-def changed_config(loaded: run_folder.LoadedRun, fields: Mapping[str, Any]) -> ModelConfig:
+def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) -> tuple[int, ...]:
+    """Ids that are never a target. A run that is continued keeps what its config.json says, which is nothing
+    in those of earlier versions."""
+    if (folder / run_folder.CONFIG).exists():
+        return tuple(files.read_json(folder / run_folder.CONFIG).get("suppressed_ids", ()))
+    return impossible_targets(tokenizer, special_targets(run.train.objective))
+
+
+def changed_config(
+    loaded: run_folder.LoadedRun, fields: Mapping[str, Any], suppressed: tuple[int, ...]
+) -> ModelConfig:
     """The configuration of a pretrained model with changes. Raises UsageError for one that cannot be, or that
     would change nothing."""
     run_folder.refuse_given_fields(fields)
     pretrained = to_plain(loaded.model.config)
+    if "suppressed_ids" in pretrained:
+        pretrained["suppressed_ids"] = suppressed
     config = parse(model_family(loaded.model_type)[0], {**pretrained, **fields}, "model.")
     for name, needed in unused_fields(config).items():
         if name in fields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -24,6 +24,7 @@ from seqloom.protocols import (
     NeuralDecodable,
     NewModel,
     SpecialIds,
+    StoredTokenizer,
     TrainingData,
 )
 from seqloom.run_file import to_plain
@@ -147,8 +148,24 @@ def set_output_counts(model: nn.Module, counts: NDArray[np.int64]) -> None:
         model.output.set_counts(torch.from_numpy(counts))
 
 
-def new_model(run: RunConfig, vocabulary_size: int) -> NewModel:
+def impossible_targets(
+    tokenizer: StoredTokenizer, predicted: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The special ids that are never a target: all but the end mark, `<unk>` where a text may have it, and
+    others that are `predicted`. What the output of a model that predicts a next token leaves out."""
+    special_ids = tokenizer.special_ids
+    of_texts = (special_ids.unk,) if tokenizer.has_unknown else ()
+    return tuple(one for one in special_ids.forbidden if one not in (*of_texts, *predicted))
+
+
+def new_model(run: RunConfig, vocabulary_size: int, suppressed: tuple[int, ...] = ()) -> NewModel:
     """A model of the run's family, with random weights."""
     name, size = run.model["name"], run.model["size"]
-    model, config = run_folder.build_model(name, size, vocabulary_size, model_fields(run.model))
+    model, config = run_folder.build_model(
+        name,
+        size,
+        vocabulary_size,
+        model_fields(run.model),
+        suppressed_ids=suppressed,
+    )
     return NewModel(model, config, name)

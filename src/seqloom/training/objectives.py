@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, final
+from typing import NamedTuple, Protocol, cast, final
 
 from torch import nn
 from torch.nn import functional as F
@@ -20,19 +20,34 @@ from seqloom.training.stream_states import StreamStates
 
 ObjectiveFactory = Callable[[Objective], Objective]
 """The objective of a task -> another one, which may call it."""
-OBJECTIVES: dict[str, ObjectiveFactory] = {}
+
+
+class PluginObjective(NamedTuple):
+    make: ObjectiveFactory
+    special_targets: tuple[int, ...]
+
+
+OBJECTIVES: dict[str, PluginObjective] = {}
 """Objectives from plugins, which train.objective names."""
 
 
-def register_objective(name: str, make: ObjectiveFactory) -> None:
-    """Makes an objective of one's own known: train.objective=NAME. Raises UsageError where the name is
-    taken."""
-    register("objective", name, make, OBJECTIVES)
+def register_objective(
+    name: str, make: ObjectiveFactory, *, special_targets: Sequence[int] = ()
+) -> None:
+    """Makes an objective of one's own known: train.objective=NAME. `special_targets` are special ids that it
+    predicts beside `</s>`, such as `<delim>`: a model gives no probability to others. Raises UsageError where
+    the name is taken."""
+    register("objective", name, PluginObjective(make, tuple(special_targets)), OBJECTIVES)
 
 
 def chosen_objective(name: str | None, default: Objective) -> Objective:
     """The objective that train.objective names; None is that of the task."""
-    return default if name is None else OBJECTIVES[name](default)
+    return default if name is None else OBJECTIVES[name].make(default)
+
+
+def special_targets(name: str | None) -> tuple[int, ...]:
+    """The special ids that the objective predicts beside `</s>`; None is that of the task."""
+    return () if name is None else OBJECTIVES[name].special_targets
 
 
 @final

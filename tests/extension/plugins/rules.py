@@ -29,6 +29,8 @@ class ConfidencePenalty:
         loss = self.default(model, batch)
         hidden, _ = model.read(batch.inputs, model.encode(batch.source))
         log_probs = model.output.logits(hidden[batch.targets != IGNORE]).log_softmax(dim=-1)
+        # -inf where something can never be a target, such as <pad>; there p log p would be NaN
+        log_probs = log_probs.clamp(min=-1e9)
         return Loss(loss.total + BETA * (log_probs.exp() * log_probs).sum(), loss.count)
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.outputs.kinds import OutputKind, OutputOptions, make_output
 
 
 @pytest.mark.parametrize("kind", get_args(OutputKind))
 def test_every_kind_is_an_output(kind: OutputKind) -> None:
-    made = make_output(kind, 8, 20, samples=5)
+    made = make_output(OutputOptions(kind, samples=5), 8, 20)
     hidden, y = torch.randn(3, 2, 8), torch.tensor([[1, 2], [3, 4], [5, -100]])
     total, count = made.loss(hidden, y)
     torch.autograd.backward(total)
@@ -27,7 +27,9 @@ def test_every_kind_is_an_output(kind: OutputKind) -> None:
     with torch.device("meta"):
         shapes = {
             name: value.shape
-            for name, value in make_output(kind, 8, 20, samples=5).state_dict().items()
+            for name, value in make_output(OutputOptions(kind, samples=5), 8, 20)
+            .state_dict()
+            .items()
         }
     assert shapes == {name: value.shape for name, value in made.state_dict().items()}
 
@@ -37,8 +39,8 @@ def test_all_but_the_adaptive_can_be_tied() -> None:
     for kind in get_args(OutputKind):
         if kind == "adaptive":
             with pytest.raises(UsageError, match="tie_output must be false"):
-                make_output(kind, 8, 20, tied=embedding)
+                make_output(OutputOptions(kind), 8, 20, tied=embedding)
         else:
-            assert list(make_output(kind, 8, 20, tied=embedding, bias=False).parameters()) == [
-                embedding
-            ]
+            assert list(
+                make_output(OutputOptions(kind), 8, 20, tied=embedding, bias=False).parameters()
+            ) == [embedding]

@@ -86,7 +86,7 @@ class MaxEntOutput(nn.Module):
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
         """As in `FullOutput`, chunk by chunk; the gradients of a chunk are formed at once, so that its logits
         can be dropped."""
-        flat, trains = targets.reshape(-1), torch.is_grad_enabled()
+        flat, trains, classes = targets.reshape(-1), torch.is_grad_enabled(), self.full.classes
         trained = (flat != IGNORE).nonzero()[:, 0]
         hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -98,8 +98,10 @@ class MaxEntOutput(nn.Module):
         for start in range(0, len(flat), CHUNK):
             rows = slice(start, start + CHUNK)
             part = hidden[rows].detach().requires_grad_(trains)
-            logits = self.logits(part).to(total.dtype)
-            loss = F.cross_entropy(logits, flat[rows], reduction="sum", label_smoothing=smoothing)
+            log_p = self.logits(part).to(total.dtype).log_softmax(dim=1)
+            loss = (1 - smoothing) * F.nll_loss(log_p, flat[rows], reduction="sum")
+            for some in classes.possible if smoothing else []:
+                loss = loss - smoothing / classes.possible_count * log_p[:, some].sum()
             total += loss.detach()
             if trains:
                 d_hidden[rows], *d_parts = torch.autograd.grad(loss, [part, *learned])

@@ -14,6 +14,7 @@ cross-entropy; with fewer its gradient is biased, less so with more draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, final
 
 import torch
@@ -61,6 +62,7 @@ class SampledOutput(nn.Module):
         bias: bool = True,
         samples: int = 4096,
         alpha: float | None = None,
+        suppressed: Sequence[int] = (),
     ) -> None:
         """`samples`: S; `alpha`: the power of the counts, None for the kind's own."""
         super().__init__()
@@ -69,16 +71,19 @@ class SampledOutput(nn.Module):
                 f"a sampled output must draw at least 1 word, but samples is {samples}"
             )
         self.kind, self.samples, self.alpha = kind, samples, ALPHA[kind] if alpha is None else alpha
-        self.full = FullOutput(width, vocabulary, tied, bias=bias)
-        self.register_buffer(
-            "cumulative", torch.arange(1, vocabulary + 1, dtype=torch.float64) / vocabulary
-        )
+        self.full = FullOutput(width, vocabulary, tied, bias=bias, suppressed=suppressed)
+        self.register_buffer("cumulative", torch.empty(vocabulary, dtype=torch.float64))
+        self.set_counts(torch.ones(vocabulary))
 
     def set_counts(self, counts: Tensor) -> None:
         """counts `(vocabulary,)` of each id in the training text; one that never occurs counts once, so that
-        it can be drawn."""
+        it can be drawn, unless it can never be a target."""
         raised = counts.to(self.cumulative).clamp(min=1) ** self.alpha
-        self.cumulative.copy_(raised.cumsum(0) / raised.sum())
+        for one in self.full.classes.suppressed:
+            raised[one] = 0
+        total = raised.cumsum(0)
+        # by the last sum: no draw may lie beyond the last id that can be drawn
+        self.cumulative.copy_(total / total[-1])
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.layers.linear import linear
+from seqloom.layers.outputs.possible_classes import Classes
 from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
@@ -23,13 +24,20 @@ Context = Any
 
 @final
 class FullOutput(nn.Module):
-    """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W
-    (Press and Wolf 2017)."""
+    """`logits = W h + b` over the whole vocabulary, -inf for the ids in `suppressed`; `tied` takes the
+    embedding `(vocabulary, width)` as W (Press and Wolf 2017)."""
 
     def __init__(
-        self, width: int, vocabulary: int, tied: Tensor | None = None, *, bias: bool = True
+        self,
+        width: int,
+        vocabulary: int,
+        tied: Tensor | None = None,
+        *,
+        bias: bool = True,
+        suppressed: Sequence[int] = (),
     ) -> None:
         super().__init__()
+        self.classes = Classes.without(vocabulary, suppressed)
         self.weight: Tensor = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         if tied is None:
@@ -37,16 +45,19 @@ class FullOutput(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""
-        return linear(hidden, self.weight, self.bias)
+        return self.classes.suppress_(linear(hidden, self.weight, self.bias))
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
         nats.
 
-        With `smoothing` ε the target distribution is `(1 - ε) one-hot + ε uniform` (Szegedy et al. 2016).
+        With `smoothing` ε the target distribution is `(1 - ε) one-hot + ε uniform` over all that is possible
+        (Szegedy et al. 2016).
         """
         _, hidden, flat = select_trained(hidden, targets)
-        total = linear_cross_entropy(hidden, self.weight, self.bias, flat, smoothing)
+        total = linear_cross_entropy(
+            hidden, self.weight, self.bias, flat, smoothing, classes=self.classes
+        )
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()
@@ -54,7 +65,8 @@ class FullOutput(nn.Module):
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
         float32 or better, no gradient."""
         places, hidden, flat = select_trained(hidden, targets)
-        return at_positions(linear_log_probs(hidden, self.weight, self.bias, flat), places, targets)
+        log_probs = linear_log_probs(hidden, self.weight, self.bias, flat, self.classes)
+        return at_positions(log_probs, places, targets)
 
 
 def select_trained(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +89,12 @@ gradients in place."""
 
 
 def chunked_loss(
-    score: Score, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None = None
+    score: Score,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    extra: Tensor | None = None,
+    classes: Classes | None = None,
 ) -> Tensor:
     """Σ of a loss of the logits W h + b, of which only a chunk exists at a time, and of `extra`, one value
     per row.
@@ -87,38 +104,53 @@ def chunked_loss(
     """
     trains = torch.is_grad_enabled()  # inside a Function it is always off
     total: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
-        score, trains, hidden, weight, bias, extra
+        score, trains, hidden, weight, bias, extra, classes
     )
     return total
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    *,
+    classes: Classes | None = None,
 ) -> Tensor:
     """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b),
     in nats."""
+    classes = classes or Classes(len(weight))
+    smoothed = classes.possible if smoothing else []
+    share = smoothing / classes.possible_count
 
     def score(rows: slice, logits: Tensor) -> tuple[Tensor, None]:
         y = targets[rows, None]
         wanted = (1 - smoothing) * logits.gather(1, y).sum()
-        if smoothing:
-            wanted += smoothing * logits.mean(dim=1).sum()
+        for some in smoothed:
+            wanted += share * logits[:, some].sum()
         loss = softmax_(logits).sum() - wanted
-        d_logits = logits.sub_(smoothing / len(weight)) if smoothing else logits  # softmax - target
+        d_logits = logits  # softmax - target
+        for some in smoothed:
+            d_logits[:, some] -= share
         d_logits.scatter_add_(1, y, d_logits.new_full((1, 1), smoothing - 1).expand_as(y))
         return loss, None
 
-    return chunked_loss(score, hidden, weight, bias)
+    return chunked_loss(score, hidden, weight, bias, classes=classes)
 
 
 def linear_log_probs(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    classes: Classes | None = None,
 ) -> Tensor:
     """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it
     without gradients."""
     low = _product_dtype(hidden)
     parts = []
-    for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias):
+    for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias, classes):
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         parts.append(chosen - softmax_(logits))
     return torch.cat(parts)
@@ -142,7 +174,7 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def _chunks(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Classes | None
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at
     least one chunk.
@@ -156,7 +188,11 @@ def _chunks(
         h = hidden[start : start + CHUNK]
         products = torch.mm(h, weight.T, out=low[: len(h)])
         logits = buffer[: len(h)].copy_(products)
-        yield slice(start, start + CHUNK), logits if bias is None else logits.add_(bias), products
+        if bias is not None:
+            logits.add_(bias)
+        if classes is not None:
+            classes.suppress_(logits)
+        yield slice(start, start + CHUNK), logits, products
 
 
 @final
@@ -173,6 +209,7 @@ class _ChunkedLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         extra: Tensor | None,
+        classes: Classes | None,
     ) -> Tensor:
         low = _product_dtype(hidden)
         h, matrix = hidden.to(low), weight.to(low)
@@ -180,7 +217,7 @@ class _ChunkedLoss(torch.autograd.Function):
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_extra = None if extra is None else torch.empty_like(extra)
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        for rows, logits, products in _chunks(h, matrix, bias):
+        for rows, logits, products in _chunks(h, matrix, bias, classes):
             loss, part = score(rows, logits)
             total += loss
             if not (trains and any(ctx.needs_input_grad)):
@@ -205,7 +242,7 @@ class _ChunkedLoss(torch.autograd.Function):
         # on a GPU, asking whether it is 1 would cost more than the products
         if d_total.device.type != "cpu" or d_total != 1:
             gradients = [None if part is None else d_total * part for part in gradients]
-        return None, None, *gradients
+        return None, None, *gradients, None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

@@ -18,7 +18,7 @@ from seqloom.config import APART, RunConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_texts import EncodingOptions
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset, row_template
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import UsageError, counted, printable
@@ -41,6 +41,7 @@ from seqloom.tasks.training_data import (
     StepTrainingData,
     batch_plan,
     check_same_data,
+    impossible_targets,
     learned_tokenizer,
     record_data,
 )
@@ -234,16 +235,14 @@ def configure(
 ) -> EncoderWithHeadConfig:
     """The configuration of a new model. Raises UsageError that names all that is wrong."""
     head, kind = run_config.head, head_task.kind
-    may_have_pairs = run_config.task in ("text-classification", "sentence-similarity")
-    if head.pair != "auto" and not head_task.pairs and may_have_pairs:
-        raise UsageError(
-            "head.pair is for two texts, but each example has one; leave it out, or name the other: --set"
-            " data.second=NAME"
-        )
+    _check_pair(run_config, head_task.pairs)
     name = run_config.model["name"]
     fields = model_fields(run_config.model)
+    suppressed = _suppressed_ids(run_config, tokenizer)
     if pretrained is not None:
         fields = {**pretrained.encoder_fields, **fields, **ENCODER_ONLY.get(name, {})}
+        if not tokenizer.pretrained and "suppressed_ids" in fields:
+            fields["suppressed_ids"] = suppressed
         encoder = parse(model_family(name)[0], fields, "model.")
         if head.pair not in APART:  # heads of the hub read two texts as one row
             settings, hub_head = vars(head), pretrained.heads.get(kind, {})
@@ -253,16 +252,17 @@ def configure(
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
             # so that it is linear in the counts
-            fields = {
-                "width": max(len(head_task.labels), 1),
-                **fields,
-            }
+            fields = {"width": max(len(head_task.labels), 1), **fields}
             head = replace(head, pooling="sum") if head.pooling == "auto" else head
         if name == "convolution" and kind in ("tagging", "span"):
             fields = {"centred": True, **fields}  # each word has an output, the last ones too
         fields = {**fields, **ENCODER_ONLY.get(name, {})}
         encoder = run_folder.model_config(
-            name, run_config.model["size"], tokenizer.vocabulary_size, fields
+            name,
+            run_config.model["size"],
+            tokenizer.vocabulary_size,
+            fields,
+            suppressed_ids=suppressed,
         )
         if vars(encoder).get("characters", "none") != "none":
             if not isinstance(head_task, Tagging):
@@ -288,6 +288,27 @@ def configure(
         vocabulary_size=tokenizer.vocabulary_size,
         **head_task.config_fields(),
     )
+
+
+def _check_pair(run_config: RunConfig, pairs: bool) -> None:
+    """Raises UsageError where a setting is for two texts, but each example has one."""
+    may_have_pairs = run_config.task in ("text-classification", "sentence-similarity")
+    if run_config.head.pair != "auto" and not pairs and may_have_pairs:
+        raise UsageError(
+            "head.pair is for two texts, but each example has one; leave it out, or name the other: --set"
+            " data.second=NAME"
+        )
+
+
+def _suppressed_ids(run_config: RunConfig, tokenizer: StoredTokenizer) -> tuple[int, ...]:
+    """What is never a target of the language modelling loss beside that of the head: special tokens but for
+    those of a row after its first one."""
+    if not run_config.head.lm_weight:
+        return ()
+    row = row_template(
+        tokenizer.special_ids, run_config.model["name"], True, tokenizer.vocabulary_size
+    )
+    return impossible_targets(tokenizer, (*row.separator, *row.suffix))
 
 
 def expand_folders(paths: Sequence[str]) -> list[str]:

@@ -1,0 +1,52 @@
+"""The classes of a softmax, of which some, such as `<pad>`, can never be a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+from torch import Tensor
+
+from seqloom.errors import UsageError
+
+
+@final
+class Classes(NamedTuple):
+    """The classes of a softmax; those that are suppressed have no probability, and take none from others."""
+
+    size: int
+    suppressed: tuple[slice, ...] = ()
+    """Rising, and apart from each other. Slices, as an index would have to be on the device of the logits."""
+
+    @classmethod
+    def without(cls, size: int, ids: Sequence[int]) -> Classes:
+        """All but these ids. Raises UsageError where they are no ids of the vocabulary, or all of it."""
+        if not {*ids} < {*range(size)}:
+            raise UsageError(
+                f"suppressed_ids must be some of the {size} of the vocabulary, but are {[*ids][:20]}"
+            )
+        slices: list[slice] = []
+        for one in sorted({*ids}):
+            follows = slices and slices[-1].stop == one
+            start = slices.pop().start if follows else one
+            slices.append(slice(start, one + 1))
+        return cls(size, tuple(slices))
+
+    @property
+    def possible(self) -> list[slice]:
+        """All others, as slices."""
+        ends = [0, *(one.stop for one in self.suppressed)]
+        starts = [*(one.start for one in self.suppressed), self.size]
+        return [slice(*span) for span in zip(ends, starts, strict=True) if span[0] < span[1]]
+
+    @property
+    def possible_count(self) -> int:
+        """How many are not suppressed."""
+        return sum(one.stop - one.start for one in self.possible)
+
+    def suppress_(self, logits: Tensor) -> Tensor:
+        """logits `(..., size)`, in place: -inf for what cannot be."""
+        for one in self.suppressed:
+            logits[..., one] = -math.inf
+        return logits
