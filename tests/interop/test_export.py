@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 import torch
 import transformers as hf
 
+from seqloom.errors import FolderError
+from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.export import target_of, write_checkpoint
 from seqloom.models import model_family
+from seqloom.models.gpt import GPT, GPTConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,6 +36,12 @@ BART: dict[str, Any] = {
     "embedding_norm": True,
     "context": 32,
     "output_bias": True,
+}
+SPECIAL_IDS = {
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 1,
 }
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": (
@@ -62,8 +72,7 @@ def test_what_is_left_open_is_written_as_a_number(case: str, tmp_path: Path) -> 
     config = config_class(**SMALL | options)
     model = model_class(config).eval()
     target = target_of(model_type, config, task)
-    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 1}
-    write_checkpoint(tmp_path, model, config, target, ids=ids)
+    write_checkpoint(tmp_path, model, config, target, ids=SPECIAL_IDS)
     theirs = getattr(hf, target.architecture).from_pretrained(tmp_path).eval()
     tokens, written = torch.randint(3, 20, (2, 6)), torch.randint(3, 20, (2, 5))
     if hasattr(model, "encode"):
@@ -76,3 +85,55 @@ def test_what_is_left_open_is_written_as_a_number(case: str, tmp_path: Path) -> 
         found, _ = model(tokens, None)
         expected = theirs(tokens).logits
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+WRITERS = {
+    **{name: CASES[name] for name in ("gpt2", "marian", "bart", "t5", "t5, v1.1")},
+    "bart, without a bias": ("transformer", "translation", LAYERS | BART | {"output_bias": False}),
+}
+SUPPRESSED = (0, 1, 4, 5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", WRITERS)
+def test_what_can_never_be_a_target_has_no_probability_in_an_export(
+    case: str, tmp_path: Path
+) -> None:
+    """It opens here with the same numbers. In transformers the bias of the output leaves out such ids, where
+    there is one; elsewhere only a softmax over the others is that of our model."""
+    model_type, task, options = WRITERS[case]
+    config_class, model_class, _ = model_family(model_type)
+    torch.manual_seed(0)
+    config = config_class(**SMALL | options, suppressed_ids=SUPPRESSED)
+    model = model_class(config).eval()
+    target = target_of(model_type, config, task)
+    write_checkpoint(tmp_path, model, config, target, ids=SPECIAL_IDS)
+    again: Any = read_checkpoint(tmp_path)
+    assert again.config.suppressed_ids == SUPPRESSED
+    theirs = getattr(hf, target.architecture).from_pretrained(tmp_path).eval()
+    tokens, written = torch.randint(3, 20, (2, 6)), torch.randint(3, 20, (2, 5))
+    if task == "translation":
+        found, _ = model(written, model.encode(tokens))
+        found_again, _ = again.model(written, again.model.encode(tokens))
+        expected = theirs(input_ids=tokens, decoder_input_ids=written).logits
+    else:
+        found, _ = model(tokens, None)
+        found_again, _ = again.model(tokens, None)
+        expected = theirs(tokens).logits
+    torch.testing.assert_close(found_again, found, rtol=1e-6, atol=1e-6)
+    if model_type != "transformer":
+        expected[..., SUPPRESSED] = -torch.inf
+    torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), rtol=1e-5, atol=1e-7)
+    assert found.softmax(-1)[..., SUPPRESSED].eq(0).all()
+
+
+def test_suppressed_ids_of_a_directory_are_ids(tmp_path: Path) -> None:
+    config = GPTConfig(**SMALL, **CASES["gpt2"][2])
+    model = GPT(config)
+    write_checkpoint(tmp_path, model, config, target_of("gpt", config, "text-generation"))
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert "suppressed_ids" not in content
+    for ids in ([20], [-1], "all", list(range(20)), None):
+        (tmp_path / "config.json").write_text(json.dumps({**content, "suppressed_ids": ids}))
+        with pytest.raises(FolderError, match="suppressed"):
+            read_checkpoint(tmp_path)

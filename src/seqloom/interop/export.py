@@ -16,7 +16,7 @@ from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.families.family import Architecture, HubFamily
+from seqloom.interop.families.family import SUPPRESSED, Architecture, HubFamily
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
@@ -27,6 +27,8 @@ from seqloom.run_file import parse
 NOT_WRITTEN = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
 """Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of
 other weights, a number of other labels."""
+NEVER = -1e9
+"""A bias that leaves no probability; unlike -inf it is a number that any program takes for a weight."""
 TRANSFORMERS = "5.0.0"
 """The version whose names of keys are written."""
 
@@ -165,7 +167,23 @@ def their_tensors(model: nn.Module, target: Target) -> dict[str, Tensor]:
             tensors[theirs.removeprefix(names.prefix) if target.form.bare else theirs] = part
             if theirs in names.fallbacks:  # files always have it, though nothing reads it
                 tensors[names.fallbacks[theirs]] = part.clone()
+    _suppress(tensors, target)
     return tensors
+
+
+def _suppress(tensors: dict[str, Tensor], target: Target) -> None:
+    """Gives ids that can never be a target no probability in transformers, by the bias of the output where
+    there is one. Elsewhere `suppress_tokens` of generation_config.json has to do."""
+    config, name = vars(target.encoder_config), target.family.names.output_bias
+    ids: Sequence[int] = config.get(SUPPRESSED, ())
+    if not ids or name is None or target.form.bare:
+        return
+    like = next(iter(tensors.values()))
+    bias = (
+        tensors[name].clone() if name in tensors else like.new_zeros(1, config["vocabulary_size"])
+    )
+    bias[:, list(ids)] = NEVER
+    tensors[name] = bias
 
 
 def write_checkpoint(

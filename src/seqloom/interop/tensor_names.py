@@ -68,6 +68,8 @@ class TensorNames:
     """Of the body in a checkpoint with a head; it may be missing in one without."""
     output: str = "lm_head.weight"
     """The weight of the output, which may be tied: then a file may hold a copy."""
+    output_bias: str | None = None
+    """The bias of the output, `(1, vocabulary)`, where it has one."""
     tied: Mapping[str, str] = field(default_factory=dict)
     """A copy that a file may hold -> the tensor that it is tied to."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)

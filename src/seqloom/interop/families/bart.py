@@ -35,6 +35,7 @@ def _block(side: str) -> tuple[Rule, ...]:
 
 ENCODER_EMBEDDING = "model.encoder.embed_tokens.weight"
 DECODER_EMBEDDING = "model.decoder.embed_tokens.weight"
+OUTPUT_BIAS = "final_logits_bias"
 
 NAMES = TensorNames(
     prefix="model.",
@@ -49,8 +50,9 @@ NAMES = TensorNames(
         *_block("encoder"),
         *_block("decoder"),
         Rule("output.weight", ("lm_head.weight",)),
-        Rule("output.bias", ("final_logits_bias",), leading_ones=1),
+        Rule("output.bias", (OUTPUT_BIAS,), leading_ones=1),
     ),
+    output_bias=OUTPUT_BIAS,
     tied={
         "lm_head.weight": DECODER_EMBEDDING,
         DECODER_EMBEDDING: "model.shared.weight",
@@ -104,7 +106,7 @@ def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
     )
     untied = two_embeddings and not fields["tie_output"]
     shared = bool(content.get("share_encoder_decoder_embeddings", True)) and not untied
-    return fields | {"share_embeddings": shared, "output_bias": "final_logits_bias" in names}
+    return fields | {"share_embeddings": shared, "output_bias": OUTPUT_BIAS in names}
 
 
 def _marian_keys(config: TransformerConfig) -> Fields:

@@ -27,6 +27,9 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 """The names of `transformers` -> ours."""
+SUPPRESSED = "suppressed_ids"
+"""Our field, and a key of our own in config.json: ids without probability. Models of transformers have no
+such mask (`export.py`)."""
 
 
 @final
@@ -89,7 +92,8 @@ class HubFamily:
 
     def notes(self, content: JsonObject) -> list[str]:
         """Notices about keys of config.json that are not read, or change only training."""
-        return self.options.notes(content, {MAY_BE_NONE, *GENERATION_KEYS, *self.head_keys})
+        known = {MAY_BE_NONE, SUPPRESSED, *GENERATION_KEYS, *self.head_keys}
+        return self.options.notes(content, known)
 
     @property
     def head_keys(self) -> set[str]:
@@ -104,4 +108,6 @@ class HubFamily:
     def config_content(self, fields: JsonObject, config: object, hub_type: str) -> Fields:
         """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""
         extra = {} if self.extra_keys is None else self.extra_keys(config)
+        if fields.get(SUPPRESSED):
+            extra = {**extra, SUPPRESSED: fields[SUPPRESSED]}
         return self.options.write(fields, hub_type) | extra
