@@ -553,3 +553,24 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
             assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(
                 tokenizer(text_target=target).input_ids
             )
+
+
+OTHER_FORMATS = ("huggingface", "onnx", "arpa")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["labels-bag", "labels-bert", "labels-gpt", "tags-recurrent", "patches-vit", "text-mixture"],
+)
+def test_a_refusal_names_no_format_that_refuses_as_well(name: str, tmp_path: Path) -> None:
+    run = str(Path(__file__).parents[1] / "fixtures" / "runs" / name)
+    said = []
+    for form in OTHER_FORMATS:
+        try:
+            export_model(run, str(tmp_path / f"{form}.arpa"), form)
+        except UsageError as error:
+            said.append(str(error))
+    assert len(said) >= 2
+    for other in OTHER_FORMATS:
+        if any(f"--format {other}" in one for one in said):
+            export_model(run, str(tmp_path / other), other)

@@ -155,12 +155,11 @@ def export_model(
 
 def _open(folder: str) -> _Source:
     place = run_folder.resolve_folder(folder)
-    if run_folder.task_of(place) == run_folder.IMAGES:
+    task = run_folder.task_of(place)
+    if task in (run_folder.IMAGES, run_folder.PATCHES):
         opened = run_folder.open_model(place)
         model_type = family_name(str(opened.content["model_type"]))
-        return _Source(
-            opened.model, run_folder.IMAGES, model_type, None, place, run_folder.origin_of(place)
-        )
+        return _Source(opened.model, task, model_type, None, place, run_folder.origin_of(place))
     run = run_folder.load_run(place)
     return _Source(run.model, run.task, run.model_type, run, place, run_folder.origin_of(place))
 

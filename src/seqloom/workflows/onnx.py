@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from seqloom import files
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import dtype_name
+from seqloom.interop.export import target_of
 from seqloom.interop.onnx.check import check
 from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
@@ -113,6 +115,10 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     files.check_new(target, "an exported model", "name another folder")
     task = run_folder.task_of(folder)
     tokenizer = None
+    if task == run_folder.PATCHES:
+        raise UsageError(
+            f"ONNX holds no model of masked patches yet, but {printable(folder)} is one"
+        )
     if task == run_folder.IMAGES:
         model = run_folder.open_model(Path(folder), "cpu").model
     else:
@@ -120,8 +126,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         model, tokenizer = run.model, run.tokenizer
     if isinstance(model, EncoderWithHead):
         raise UsageError(
-            f"ONNX holds no encoder with a head yet, but {printable(folder)} is one; export it with --format"
-            " huggingface"
+            f"ONNX holds no encoder with a head yet, but {printable(folder)} is one{_other_format(run)}"
         )
     if hub_task(str(task)) == "translation" and not isinstance(model, EncoderDecoder):
         raise UsageError(
@@ -148,6 +153,19 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         files.write_atomic(temporary / "README.md", read_me(target.resolve().name, graphs, program))
     names = sorted(path.name for path in target.iterdir())
     return {"output": out, "files": names, "largest_difference": difference}
+
+
+def _other_format(run: run_folder.LoadedRun) -> str:
+    """What to do with a model that ONNX does not hold; empty where the hub has no such model either."""
+    config: Any = run.model.config
+    origin = run_folder.origin_of(run.folder)
+    try:
+        target_of(
+            run.model_type, config, hub_task(run.task), None if origin is None else origin.content
+        )
+    except UsageError:
+        return ""
+    return "; export it with --format huggingface"
 
 
 def _write_graphs(model: nn.Module, folder: Path) -> tuple[ModelGraphs, float]:
