@@ -190,6 +190,34 @@ def test_a_translation_model_can_sample_too() -> None:
     ]
 
 
+BLANKS: dict[str, tuple[str, str]] = {
+    "bpe": ("a dog ", "have the blank before a word"),
+    "words": ("a dog ", "does not read it there"),
+    "whitespace": ("a dog  ", "does not read it there"),
+    "wordpiece": ("a dog ", "does not read it there"),
+    "unigram": ("a dog ", "does not read it there"),
+    "bytes": ("a dog ", ""),
+    "characters": ("a dog ", ""),
+}
+
+
+@pytest.mark.parametrize("kind", BLANKS)
+def test_a_prompt_that_ends_in_a_blank_is_said_once_where_words_have_theirs_before_them(
+    kind: str, notices: list[str]
+) -> None:
+    prompt, reason = BLANKS[kind]
+    tokenizer = train_tokenizer(TEXTS, kind, 300)
+    writing = writer(Dictated([20, 21], tokenizer.vocabulary_size), tokenizer, beam=1)
+    writing.generate(["a dog", "", " "], max_length=1)
+    assert notices == []
+    writing.generate(["a dog", prompt, prompt], max_length=1)
+    list(writing.stream(prompt, max_length=1))
+    assert len(notices) == bool(reason)
+    if reason:
+        assert notices[0].startswith(f"the prompt {prompt!r} ends in a blank: ")
+        assert reason in notices[0]
+
+
 # Windows
 
 

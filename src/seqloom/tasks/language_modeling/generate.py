@@ -14,7 +14,7 @@ from seqloom.decoding.generate import GenerationOptions, finish
 from seqloom.decoding.hypotheses import DecodingStep, Hypothesis
 from seqloom.decoding.long_context import generate_windows, window_start
 from seqloom.decoding.string_constraints import cut_at, possible_stop_length
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, shown
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
@@ -65,6 +65,7 @@ class TextGenerator:
             raise no_such_verb(run.folder, run.task, "generate")
         self.run = run
         self._logged = False
+        self._said_blank = False
         self._context = context_of(run.model)
 
     @packed_weights()
@@ -131,6 +132,9 @@ class TextGenerator:
         self._log_long_context(len(ids) + tokens)
 
     def _read(self, prompts: Sequence[str]) -> list[list[int]]:
+        if not self._said_blank and (notice := blank_notice(self.run.tokenizer, prompts)):
+            logger.info(notice)
+            self._said_blank = True
         return [prompt_ids(self.run.tokenizer, ids) for ids in self.run.tokenizer.encode(prompts)]
 
     def _steps(
@@ -209,6 +213,25 @@ def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
         "the text to go on with must not be empty: this model knows no mark that begins a text; give it a"
         " first word"
     )
+
+
+def blank_notice(tokenizer: Tokenizer, prompts: Sequence[str]) -> str:
+    """About the first prompt that ends in a blank, where words have theirs before them; empty where there is
+    none, or where a blank is a token like any other (bytes, characters)."""
+    ending = [prompt for prompt in prompts if prompt.endswith(" ") and prompt.strip()]
+    if not ending:
+        return ""
+    whole, stripped = tokenizer.encode([ending[0], ending[0].rstrip(" ")])
+    if whole == stripped:
+        reason = "this tokenizer does not read it there, and the text has its own blank before its first word"
+    elif any(one[:1] == b" " and one.strip() for one in tokenizer.token_bytes):
+        reason = (
+            "the tokens of this model have the blank before a word, so hardly any text that it was trained on"
+            " goes on after a blank alone"
+        )
+    else:
+        return ""
+    return f"the prompt {shown(ending[0])!r} ends in a blank: {reason}; leave it out"
 
 
 def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:
