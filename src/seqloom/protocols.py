@@ -50,7 +50,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqloom.config import Pooling, RunConfig
+from seqloom.config import DataConfig, Pooling, RunConfig
 from seqloom.shapes import IGNORE
 
 State = Any
@@ -430,6 +430,8 @@ class Task:
     training_data: Callable[[RunConfig, Path, bool], TrainingData] | None = None
     """(run, folder, whether this worker is the first, which writes) -> what is trained on; None where models
     are only imported."""
+    forms: Callable[[Sequence[str], DataConfig], set[str]] | None = None
+    """(files, settings of reading) -> in which forms they are; None where they have one form only."""
     check: Callable[[RunConfig, Sequence[str], Path], Any] | None = None
     """(run, test files, a temporary folder) -> the report of `seqloom check`."""
     check_with_model: bool = False
@@ -441,7 +443,10 @@ class Task:
     defaults: Callable[[Settings], Mapping[str, Settings]] = lambda content: {}
     """The content of a run file -> defaults by section, where the task has others than the schema."""
     unused: Callable[[RunConfig], Mapping[str, str]] = lambda run: {}
-    """Settings that it reads but that change nothing in this run -> why, as a sentence."""
+    """Settings that it reads (and fields of the model) but that change nothing in this run -> why, as a
+    sentence."""
+    fixed_fields: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Family -> fields of its model that the task sets itself: what a head takes the place of."""
     pretrained: bool = False
     """Whether a model can begin with the weights of another (--from)."""
     hub_task: str = ""

@@ -57,7 +57,7 @@ def test_a_task_that_is_not_known_is_refused(
         ),
         (
             ["predict", "RUN", "-", "--set", "data.label=x"],
-            "data.label changes nothing for translation",
+            "data.label changes nothing here, where each line of a file is a text",
         ),
         (
             ["evaluate", "RUN", "x.tsv", "--stride", "3"],

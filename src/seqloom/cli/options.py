@@ -89,8 +89,9 @@ def read_settings(
 
     content = apply_settings({}, settings)
     if other := sorted(content.keys() - set(sections)):
-        why = "no file is read" if other == ["data"] else "the model is trained"
-        allowed = " and ".join(f"{section}.*" for section in sections)
+        reasons = {"data": "no file is read", "decode": "nothing is decoded"}
+        why = reasons.get(other[0], "the model is trained")
+        allowed = " and ".join(f"{section}.*" for section in sections) or "nothing"
         raise UsageError(f"--set can change {allowed} here, but not {', '.join(other)}.*: {why}")
     data, decode = content.get("data", {}), content.get("decode", {})
     evaluate = content.get("evaluate", {})

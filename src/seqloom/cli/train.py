@@ -200,9 +200,11 @@ def ensemble(
         json: One line of JSON instead of a table.
     """
     from seqloom.tasks.language_modeling.mixture import mix
+    from seqloom.tasks.model import refuse_unread_data
 
-    data_config = read_settings(settings, ("data",)).config
-    result = mix(folders, output_dir, weights, tune, data_config)
+    given = read_settings(settings, ("data",) if tune else ())
+    refuse_unread_data("text-generation", given.data, tune)
+    result = mix(folders, output_dir, weights, tune, given.config)
     if json:
         put_json(result)
         return

@@ -193,7 +193,7 @@ class ViT(nn.Module):
                 f" model.patch_size={c.patch_size} divides, but has {channels} of {height} x {width};"
                 " resize it"
             )
-        patches = self.patches(images).flatten(2).transpose(1, 2)
+        patches = self.patches(images.to(self.patches.weight.dtype)).flatten(2).transpose(1, 2)
         if sources is not None:
             patches = self._corrupted(patches, sources)
         x = torch.cat([self.cls.expand(images.shape[0], -1, -1), patches], dim=1)

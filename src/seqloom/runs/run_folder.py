@@ -91,6 +91,22 @@ STANDARD_INPUT = "standard-input"
 """The file that keeps what was piped in."""
 
 
+def idle_decoding(decode: DecodeConfig) -> dict[str, str]:
+    """Setting -> why it changes nothing with the others, as a sentence."""
+    (other,) = IDLE.keys() - {decode.strategy}
+    reasons = {
+        f"decode.{name}": f"decode.{name} changes nothing with decode.strategy={decode.strategy}: it needs"
+        f" decode.strategy={other}"
+        for name in IDLE[decode.strategy]
+    }
+    if decode.groups == 1:
+        reasons.setdefault(
+            "decode.diversity",
+            "decode.diversity changes nothing with one group: it needs decode.groups",
+        )
+    return reasons
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class LoadedRun:
@@ -111,12 +127,9 @@ class LoadedRun:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
         change nothing."""
         settings = parse(DecodeConfig, {**to_plain(self.decode), **changes}, "decode.")
-        if idle := [name for name in IDLE[settings.strategy] if name in changes]:
-            (other,) = IDLE.keys() - {settings.strategy}
-            raise UsageError(
-                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or"
-                f" add decode.strategy={other}"
-            )
+        for name, reason in idle_decoding(settings).items():
+            if name.removeprefix("decode.") in changes:
+                raise UsageError(f"{reason}; leave it out")
         return settings
 
 

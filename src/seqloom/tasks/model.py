@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from torch import nn
 
 from seqloom.config import DataConfig
+from seqloom.data.formats.form_settings import LINES
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.protocols import LoadedModel, Request
 from seqloom.registry import all_tasks, find_task, task_names
 from seqloom.run_file import parse
 from seqloom.runs.progress import log_notes
 from seqloom.runs.run_folder import LoadedRun, load_run, open_model, resolve_folder, task_of
+from seqloom.tasks.unused_settings import unused_by_forms
 
 logger = logging.getLogger(__name__)
 
+PLAIN_TEXT = ("format", "text")
+"""The setting of reading that says what lines of text are."""
 VERBS = (
     "predict",
     "vectors",
@@ -44,8 +48,8 @@ class TrainedModel:
     to."""
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, evaluate, stride,
-    trace."""
+    """verb -> the parts of a `Request` that it reads: data, or lines where each line of a file is a text;
+    decode or decode.NAME, evaluate, stride, trace."""
 
     def __init__(self, folder: Path, task: str, model: nn.Module, model_type: str) -> None:
         self.folder, self.task, self.model, self.model_type = folder, task, model, model_type
@@ -63,14 +67,18 @@ class TrainedModel:
                 raise no_such_verb(self.folder, self.task, "predict" if name == "answers" else name)
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
-    def check(self, verb: str, request: Request) -> None:
-        """Raises UsageError where something of a request would change nothing."""
+    def check(self, verb: str, request: Request, paths: Sequence[str] = ()) -> None:
+        """Raises UsageError where something of a request would change nothing. `paths`: the files, in
+        whatever form, of which it is asked."""
         reads = self.reads[verb]
-        refuse_unread_data(self.task, request.data)
+        if "lines" in reads:
+            refuse_all_but_lines(request.data)
+        else:
+            refuse_unread_data(self.task, request.data, paths)
         unread = [
             f"decode.{name}" for name in request.decode if not {"decode", f"decode.{name}"} & reads
         ]
-        if request.data and "data" not in reads:
+        if request.data and not {"data", "lines"} & reads:
             unread.append(f"data.{next(iter(request.data))}")
         task = find_task(self.task)
         measured = task.settings if task is not None and "evaluate" in reads else frozenset[str]()
@@ -126,13 +134,29 @@ def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
     return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{hint}")
 
 
-def refuse_unread_data(name: str, given: Mapping[str, object]) -> None:
-    """Raises UsageError where a setting of reading is given that changes nothing for this task."""
-    data, task = vars(parse(DataConfig, given, "data.")), find_task(name)
+def refuse_all_but_lines(given: Mapping[str, object]) -> None:
+    """Raises UsageError where a setting of reading is given that changes nothing for lines of text."""
+    for name, value in given.items():
+        if name not in LINES and value != vars(DataConfig())[name] and (name, value) != PLAIN_TEXT:
+            raise UsageError(
+                f"data.{name} changes nothing here, where each line of a file is a text; leave it out"
+            )
+
+
+def refuse_unread_data(name: str, given: Mapping[str, object], paths: Sequence[str] = ()) -> None:
+    """Raises UsageError where a setting of reading is given that changes nothing for this task, or for these
+    files of it."""
+    config, task = parse(DataConfig, given, "data."), find_task(name)
+    data = vars(config)
+    if task is None:
+        return
+    unused = unused_by_forms(task, config, paths, given)
     for field in fields(DataConfig):
-        if task is None or field.name not in given or data[field.name] == field.default:
+        if field.name not in given or data[field.name] == field.default:
             continue
         setting = f"data.{field.name}"
+        if setting in task.reading and setting in unused:
+            raise UsageError(f"{unused[setting]}; leave it out")
         if setting in task.settings - task.reading:
             raise UsageError(
                 f"{setting} is a setting of training and changes nothing here; leave it out"

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig, TrainConfig
+from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.models import all_families, families_for, model_family
-from seqloom.models.config_checks import fields_of_tasks, unused_fields
+from seqloom.models.config_checks import fields_of_tasks
 from seqloom.plugins import is_known, names, plugins_used
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
@@ -20,6 +20,7 @@ from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
 from seqloom.tasks.model import unread_setting
+from seqloom.tasks.unused_settings import unused_by_forms, unused_model_fields, unused_with_others
 
 FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation", "learn_from")
 """Settings of data that a pretrained model brings along."""
@@ -78,9 +79,11 @@ def _take_paths(
 def _checked(content: dict[str, Any]) -> RunConfig:
     given = {section: dict(content.get(section, {})) for section in SECTIONS}
     task: Task | None = None
+    defaults: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(content["task"], str):
         task = task_to_train(content["task"])
-        for section, values in task.defaults(content).items():
+        defaults = task.defaults(content)
+        for section, values in defaults.items():
             content[section] = {**values, **content.get(section, {})}
     run = parse(RunConfig, content)
     task = task or task_to_train(run.task)
@@ -103,39 +106,48 @@ def _checked(content: dict[str, Any]) -> RunConfig:
     if pretrained and "decode.beam" in task.settings:
         run = replace(run, decode=_decoding_of_checkpoint(run, given["decode"]))
     run = replace(run, plugins=tuple(plugins_used(to_plain(run))))
-    refuse_unread(task, run, given)
+    refuse_unread(task, run, given, defaults)
     best = (*task.best, *names("metric")) if task.text_metrics else task.best
     if run.train.best not in best:
         raise UsageError(
             f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}"
         )
     if not pretrained:  # what cannot be is said before the work
-        _check_model(run)
+        _check_model(task, run)
     run_folder.choose_device(run.train.device)
     return run
 
 
-def _check_model(run: RunConfig) -> None:
+def _check_model(task: Task, run: RunConfig) -> None:
     """Raises UsageError for fields of the model that cannot be, and for those that change nothing with the
     others."""
-    given = model_fields(run.model)
-    config = run_folder.model_config(
-        run.model["name"], run.model["size"], run.data.vocabulary, given
-    )
-    for name, needed in unused_fields(config).items():
+    given, unused = model_fields(run.model), unused_model_fields(task, run)
+    for name, reason in unused.items():
         if name in given:
-            raise UsageError(f"model.{name} changes nothing here: it needs {needed}; leave it out")
+            raise UsageError(f"{reason}; leave it out")
 
 
-def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, Any]]) -> None:
+def refuse_unread(
+    task: Task,
+    run: RunConfig,
+    given: Mapping[str, Mapping[str, Any]],
+    defaults: Mapping[str, Mapping[str, Any]],
+) -> None:
     """Raises UsageError where a setting is not its default and changes nothing: because the task does not
-    read it, or because of another setting. `given` are the settings of each section that the user named."""
-    unused = task.unused(run)
+    read it, or because of another setting. `given` are the settings of each section that the user named,
+    `defaults` those of the task."""
+    files = [*run.data.train, *run.data.validation]
+    unused = {
+        **unused_with_others(run),
+        **unused_by_forms(task, run.data, files, given["data"]),
+        **task.unused(run),
+    }
     for section, kind in SECTIONS.items():
         values = vars(vars(run)[section])
         for one in fields(kind):
             name = f"{section}.{one.name}"
-            if one.name not in given[section] or values[one.name] == one.default:
+            default = defaults.get(section, {}).get(one.name, one.default)
+            if one.name not in given[section] or values[one.name] in (one.default, default):
                 continue
             if name not in task.settings:
                 raise UsageError(unread_setting(name, task.name))
@@ -151,16 +163,6 @@ def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, A
         raise UsageError(
             f"train.objective changes nothing for {family}, which is estimated without gradients;"
             " leave it out"
-        )
-    both = {"batch_rows", "batch_tokens"} <= given["train"].keys()
-    if (
-        both
-        and run.train.batch_rows is not None
-        and run.train.batch_tokens != TrainConfig().batch_tokens
-    ):
-        raise UsageError(
-            "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows; leave one"
-            " of them out"
         )
 
 

@@ -14,7 +14,7 @@ from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse
 from seqloom.runs.settings import keep_standard_input, with_kept_input
 from seqloom.tasks.data_report import DataReport
-from seqloom.tasks.settings import resolve
+from seqloom.tasks.settings import refuse_unread, resolve
 
 
 def check(
@@ -72,10 +72,21 @@ def _run_without_model(
         "train": tuple(data),
         "validation": tuple(validation),
     }
-    return RunConfig(
+    run = RunConfig(
         task=task.name,
         output_dir="",
+        # no weights are made of it, but what is learnt of the data may ask for its limits
         model={"name": task.models[0], "size": "small"},
         data=parse(DataConfig, data_settings, "data."),
         train=parse(TrainConfig, content.get("train", {}), "train."),
     )
+    given = {
+        "head": {},
+        "decode": {},
+        "evaluate": {},
+        "train": {},
+        **content,
+        "data": data_settings,
+    }
+    refuse_unread(task, run, given, {})
+    return run

@@ -324,7 +324,7 @@ def test_a_model_of_another_task_is_refused() -> None:
             "beam",
             {"temperature": 0.5},
             (
-                "temperature changes nothing with decode.strategy=beam; leave it out, or add"
+                "temperature changes nothing with decode.strategy=beam: it needs"
                 " decode.strategy=sample"
             ),
         ),
@@ -333,7 +333,7 @@ def test_a_model_of_another_task_is_refused() -> None:
             "sample",
             {"beam": 3},
             (
-                "decode.beam changes nothing with decode.strategy=sample; leave it out, or add"
+                "decode.beam changes nothing with decode.strategy=sample: it needs"
                 " decode.strategy=beam"
             ),
         ),

@@ -323,7 +323,7 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: 
     with pytest.raises(
         DataError,
         match=(
-            r"train\.csv:7: a text must have at most 128 tokens .* 1 have more \(the longest"
+            r"train\.csv:7: a text must have at most 128 tokens .* 1 has more \(the longest"
             r" \d+\).*data\.max_length=128"
         ),
     ):
@@ -452,7 +452,7 @@ def test_settings_that_cannot_be_are_said_before_the_work(
         (
             "labels, recurrent",
             "data.source=x",
-            r"data\.source changes nothing for text-classification \(it is for translation\)",
+            r"data\.source changes nothing for text-classification \(it is for translation",
         ),
         (
             "labels, recurrent",

@@ -67,11 +67,13 @@ def exact(
         raise UsageError("exact takes --prompt or FILE, but both are given; leave one out")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit must be at least 1, but is {options.limit}")
-    given = read_settings(settings)
+    given = read_settings(settings, ("decode",) if options.prompt else ("data", "decode"))
     widths = whole_numbers(options.beams, "--beams", "1,5,50")
     from seqloom.decoding.exact_search import SearchBudget
+    from seqloom.tasks.model import refuse_all_but_lines
     from seqloom.workflows.analysis.exact import load_searcher, make_report, saved
 
+    refuse_all_but_lines(given.data)
     decode = given.decode
     if options.max_length is not None:
         decode["max_length"] = options.max_length

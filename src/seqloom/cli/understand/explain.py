@@ -82,11 +82,7 @@ def _explain_gradient_flow(
         raise UsageError(
             "--gradient-flow takes no --target: the targets are those of the data; leave it out"
         )
-    given = read_settings(settings)
-    if given.decode:
-        raise UsageError(
-            "--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded"
-        )
+    given = read_settings(settings, ("data",))
     if not data:
         raise UsageError(
             "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"

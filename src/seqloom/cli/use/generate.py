@@ -49,7 +49,9 @@ def generate(
     from seqloom.runs.progress import each_text
     from seqloom.runs.tracing import decode_with_trace
     from seqloom.tasks.language_modeling.generate import load_generator
+    from seqloom.tasks.model import refuse_all_but_lines
 
+    refuse_all_but_lines(given.data)
     place = None if trace is None else new_file(trace)
     generator = load_generator(folder)
     decode = given.decode

@@ -65,20 +65,27 @@ def score(
         settings: key=value for data.*.
         json: One JSON object for each text, or one line for all pairs.
     """
-    given = read_settings(settings)
-    if given.decode:
-        raise UsageError("--set can change data.* here, but not decode.*: nothing is decoded")
+    given = read_settings(settings, () if options.text else ("data",))
+    from seqloom.tasks.model import refuse_all_but_lines, refuse_unread_data
+
     if options.pairs is not None:
         if options.text or options.prompt or options.tokens or options.stride is not None:
             raise UsageError(
                 "--pairs takes files of pairs, but no --text, --prompt, --tokens or --stride; leave these out"
             )
+        named = given.data.keys() & {"source", "target"}
+        if named:
+            raise UsageError(
+                f"data.{min(named)} changes nothing with --pairs, which names the columns; leave it out"
+            )
+        refuse_unread_data("translation", given.data, file)
         _score_pairs([folder, *options.beside], file, options.pairs, options.by, given.config, json)
         return
     if options.by is not None or options.beside:
         raise UsageError("--by and --beside belong to --pairs; leave them out, or add it")
     if len(file) > 1 or (file and options.text):
         raise UsageError("score takes one FILE, or --text; to score several files, run it for each")
+    refuse_all_but_lines(given.data)
     path = file[0] if file else "-"
     scores = _scores(folder, path, options, given.config)
     if json:

@@ -43,6 +43,13 @@ class Preprocessing:
     """Of each channel; divided by."""
     resampling: str = "bilinear"
 
+    def __post_init__(self) -> None:
+        if self.channels not in (1, 3):
+            raise UsageError(
+                "a picture has 1 channel (grey) or 3 (colours), so a model of pictures must have"
+                f" model.channels=1 or 3, but has {self.channels}"
+            )
+
     @classmethod
     def published(cls, size: int, channels: int) -> Preprocessing:
         """As the published ViTs have it: pixels in -1 to 1."""
@@ -57,7 +64,7 @@ class Preprocessing:
             pixels = np.repeat(pixels, 3, axis=2) if self.channels == 3 else _grey(pixels)
         if pixels.shape[:2] == (self.size, self.size):
             return pixels
-        planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float()
+        planes = torch.tensor(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float()
         resized = F.interpolate(
             planes,
             size=(self.size, self.size),

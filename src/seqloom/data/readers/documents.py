@@ -136,6 +136,13 @@ def read_documents(
                 yield piece
 
 
+def forms_of_documents(paths: Sequence[str], options: DataConfig) -> set[str]:
+    """The forms of the files behind what was named. Raises what `corpus_files` raises."""
+    piped = [path for path in paths if path == "-"]
+    files = corpus_files([path for path in paths if path != "-"], options)
+    return {form_or("text", path, options) for path in [*files, *piped]}
+
+
 def _pieces(file: DataFile) -> Iterator[DocumentPiece]:
     form = form_or("text", file.path, file.options)
     if form == "text":

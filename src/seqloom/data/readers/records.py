@@ -111,6 +111,11 @@ def refuse_pipe(path: str) -> None:
         )
 
 
+def forms_of_pairs(paths: Sequence[str], options: DataConfig) -> set[str]:
+    """The form of these files. Raises UsageError or DataError where neither a setting nor a name says it."""
+    return {_form(paths, options)}
+
+
 def _form(paths: Sequence[str], options: DataConfig) -> str:
     if options.format != "auto":
         return options.format

@@ -70,7 +70,7 @@ class MaskFiller(TextModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"data"}),
-        "predict": frozenset({"data", "decode.n_best"}),
+        "predict": frozenset({"lines", "decode.n_best"}),
     }
 
     def __init__(self, run: LoadedRun) -> None:
@@ -111,7 +111,7 @@ class MaskFiller(TextModel):
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Pseudo-perplexity and its kin on documents."""
-        self.check("evaluate", request)
+        self.check("evaluate", request, paths)
         return Evaluation(evaluate_masked(self.run, paths, data_config(self.folder, request.data)))
 
     def fill(

@@ -50,7 +50,7 @@ class SentenceEncoder(TextModel):
     damaged. Logs what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
+    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"lines"})}
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
@@ -93,7 +93,7 @@ class SentenceEncoder(TextModel):
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well the cosine of two texts agrees with the scores that people gave them."""
-        self.check("evaluate", request)
+        self.check("evaluate", request, paths)
         found = evaluate_similarity(self, paths, data_config(self.folder, request.data))
         return Evaluation(found.metrics, outputs=[f"{cosine:.6f}" for cosine in found.cosines])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from seqloom.data.readers.documents import forms_of_documents
 from seqloom.protocols import Task
 from seqloom.tasks.encoders.fill_mask import MaskFiller
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
@@ -20,6 +21,7 @@ FILL_MASK = Task(
     settings=DOCUMENTS | {"decode.n_best"},
     reading=DOCUMENTS,
     open=partial(open_text_model, MaskFiller),
+    forms=forms_of_documents,
 )
 FEATURE_EXTRACTION = Task(
     name="feature-extraction",

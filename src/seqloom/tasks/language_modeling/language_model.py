@@ -68,7 +68,7 @@ class LanguageModel(TextModel):
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
-        self.check("evaluate", request)
+        self.check("evaluate", request, paths)
         model, tokenizer = self.model, self.run.tokenizer
         logger.info(describe_scoring(model, request.stride, tokenizer))
         documents = each_document(paths, data_config(self.folder, request.data), tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from seqloom.data.readers.documents import forms_of_documents
 from seqloom.protocols import Task
 from seqloom.tasks.language_modeling.check_documents import check_documents
 from seqloom.tasks.language_modeling.language_model import LanguageModel
@@ -36,6 +37,7 @@ TEXT_GENERATION = Task(
     reading=READING,
     open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,
+    forms=forms_of_documents,
     check=check_documents,
     defaults=lambda content: {"decode": {"strategy": "sample"}, **fine_tuning_defaults(content)},
     pretrained=True,

@@ -178,7 +178,7 @@ class TextPredictor(TextModel, Generic[E]):
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good the answers to the known examples of files are."""
-        self.check("evaluate", request)
+        self.check("evaluate", request, paths)
         return self.with_settings(request).measure(paths)
 
     def measure(

@@ -26,7 +26,7 @@ from seqloom.tasks.text.check_labelled import check_labelled
 from seqloom.tasks.text.head_task import E
 from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text.text_tasks import TextTaskSpec
-from seqloom.tasks.text.training_data import prepare_examples
+from seqloom.tasks.text.training_data import ENCODER_ONLY, prepare_examples
 
 FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
@@ -49,7 +49,9 @@ def defaults(
     """The defaults of a run file with this content: they depend on the family, and on whether the weights are
     pretrained."""
     model = content.get("model", {})
-    train: dict[str, object] = {"batch_rows": 32, "epochs": 10.0, "best": best}
+    train: dict[str, object] = {"epochs": 10.0, "best": best}
+    if "batch_tokens" not in content.get("train", {}):
+        train["batch_rows"] = 32
     if model.get("from"):
         return {"train": train | FINE_TUNING}
     if "epochs" not in content.get("train", {}):
@@ -73,6 +75,15 @@ def unused(run: RunConfig) -> Mapping[str, str]:
     if run.task == "sentence-similarity":
         reasons["train.label_smoothing"] = (
             "train.label_smoothing is for labels, but the task is sentence-similarity, which answers a number"
+        )
+    if run.model["name"] == "gpt" and not run.head.lm_weight:
+        for name in ("output_samples", "output_alpha"):
+            reasons[f"model.{name}"] = (
+                f"model.{name} is for the loss of the next token, which needs head.lm_weight"
+            )
+    if run.head.crf:
+        reasons["train.label_smoothing"] = (
+            "train.label_smoothing changes nothing with head.crf, which learns whole sequences of tags"
         )
     return reasons
 
@@ -105,12 +116,14 @@ def text_task(
         reading=reading,
         open=partial(open_text_model, partial(TextPredictor, spec)),
         training_data=partial(prepare_examples, spec),
+        forms=spec.forms,
         check=partial(check_labelled, spec),
         check_with_model=True,
         best=best,
         text_metrics=spec.name == text_tasks.TEXT_CLASSIFICATION.name,
         defaults=partial(defaults, chosen_by, from_scratch),
         unused=unused,
+        fixed_fields=ENCODER_ONLY,
         pretrained=True,
         comparable=True,
         counted="examples",

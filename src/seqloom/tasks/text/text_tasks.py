@@ -63,6 +63,11 @@ class TextTaskSpec(Generic[E]):
             return self.table_form if self.table_form and setting == "tsv" else setting
         return self.named_form(paths)
 
+    def forms(self, paths: Sequence[str], options: DataConfig) -> set[str]:
+        """The forms of these files."""
+        others = self.table_form or "text"
+        return {self.form(options.format, [path]) or others for path in paths}
+
     def named_form(self, paths: Sequence[str]) -> str | None:
         name = next(iter(paths), "").removesuffix(".gz").lower()
         return self.endings.get(os.path.splitext(name)[1])

@@ -28,7 +28,7 @@ from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
-from seqloom.protocols import EncodedBatch, NewModel, Rows, StoredTokenizer
+from seqloom.protocols import EncodedBatch, ModelConfig, NewModel, Rows, StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import log_notes, log_progress, logged_report, split_note
@@ -226,6 +226,16 @@ def start_from_checkpoint(
     return ModelStart(head_task, tokenizer, config, pretrained, pretrained.origin)
 
 
+def _check_stride(run_config: RunConfig, encoder: ModelConfig) -> None:
+    """Raises UsageError where no text is cut into windows, so that they share nothing."""
+    data, name = run_config.data, run_config.model["name"]
+    if data.stride is not None and vars(encoder).get("context") is None and not data.max_length:
+        raise UsageError(
+            f"data.stride changes nothing here: {name} reads texts of any length whole; leave it out, or add"
+            " data.max_length"
+        )
+
+
 def configure(
     run_config: RunConfig,
     head_task: HeadTask[E],
@@ -273,6 +283,7 @@ def configure(
                 word for example in cast(Sequence[TaggedWords], examples) for word in example.words
             )
             encoder = replace(encoder, alphabet=alphabet_of(words))
+    _check_stride(run_config, encoder)
     resolved = resolved_head(head, kind, encoder.traits)
     if run_config.head.activation != "auto" and not resolved.hidden_width:
         raise UsageError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from seqloom.config import RunConfig
+from seqloom.data.readers.records import forms_of_pairs
 from seqloom.models import model_family
 from seqloom.protocols import EncoderDecoder, Task
 from seqloom.tasks.model import open_text_model
@@ -26,7 +27,7 @@ from seqloom.tasks.translation.measures import Measure
 from seqloom.tasks.translation.training_data import prepare_pairs
 from seqloom.tasks.translation.translator import Translator
 
-READING = FILES | TABLE | data("source", "target", "text")
+READING = FILES | TABLE | data("source", "target")
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:
@@ -53,6 +54,7 @@ def pair_task(name: str, summary: str, measure: Measure) -> Task:
         reading=READING,
         open=partial(open_text_model, partial(Translator, measure=measure)),
         training_data=partial(prepare_pairs, measure),
+        forms=forms_of_pairs,
         check=check_pairs,
         best=("loss", *measure.names),
         text_metrics=True,

@@ -40,7 +40,7 @@ class Translator(TextModel):
     reads: ClassVar = {
         "evaluate": frozenset({"data", "decode", "evaluate"}),
         "explain": frozenset({"decode", "target"}),
-        "predict": frozenset({"data", "decode", "trace"}),
+        "predict": frozenset({"lines", "decode", "trace"}),
     }
 
     def __init__(self, run: LoadedRun, measure: Measure = TRANSLATION) -> None:
@@ -112,7 +112,7 @@ class Translator(TextModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """The loss and the scores of the task (BLEU, ROUGE, ...) on files of pairs, in the direction of the
         training."""
-        self.check("evaluate", request)
+        self.check("evaluate", request, paths)
         settings = self.run.decode_settings(request.decode)
         data = data_config(self.folder, request.data)
         pairs = self._limit(data).pairs(read_pair_list(paths, data), paths[0])

@@ -41,6 +41,7 @@ from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
+from seqloom.tasks.model import refuse_unread_data
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +161,7 @@ def degeneration(
     require_extra()  # a missing extra is an error now, not after the work
     bundle = language_model(folder)
     new_tokens = fitting_new_tokens(bundle, config.prompt_tokens, config.new_tokens)
+    refuse_unread_data(bundle.task, data_settings, paths)
     data = data_config(Path(folder), data_settings)
     humans, too_short = read_human_texts(
         bundle, paths, data, config.prompt_tokens, new_tokens, config.limit

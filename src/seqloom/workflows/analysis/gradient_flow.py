@@ -35,6 +35,7 @@ from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
+from seqloom.tasks.model import refuse_unread_data
 from seqloom.training.objectives import LanguageModelling, Translation
 
 STEPS = 100
@@ -108,9 +109,9 @@ def explain_gradient_flow(
         )
     for folder in folders:
         files.require_folder(Path(folder), "a run folder of a recurrent model", RUN)
-    make_batch = _batch_maker(
-        tasks.pop(), paths, data_config(Path(folders[0]), data_settings), rows
-    )
+    task = tasks.pop()
+    refuse_unread_data(task, data_settings, paths)
+    make_batch = _batch_maker(task, paths, data_config(Path(folders[0]), data_settings), rows)
     batches = {run: make_batch(bundle) for run, bundle in bundles.items()}
     flows = {run: _flow_of(bundles[run], batch) for run, batch in batches.items()}
     chart = line_panels(flow_panels(flows), title=TITLE, subtitle=SUBTITLE, log_y=True)

@@ -1,0 +1,77 @@
+"""Settings that change nothing in a run because of its other settings, whatever the task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from seqloom.config import DataConfig, RunConfig
+from seqloom.data.formats.form_settings import unread_by
+from seqloom.models.config_checks import unused_fields
+from seqloom.protocols import Task
+from seqloom.runs import run_folder
+from seqloom.runs.settings import model_fields
+
+
+def unused_with_others(run: RunConfig) -> dict[str, str]:
+    """Setting -> why it changes nothing in this run, as a sentence."""
+    reasons = {}
+    if run.train.max_steps is not None:
+        for name in ("epochs", "min_steps"):
+            reasons[f"train.{name}"] = (
+                f"train.{name} changes nothing where train.max_steps says how long the training is"
+            )
+    if run.train.batch_rows is not None:
+        reasons["train.batch_tokens"] = (
+            "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows"
+        )
+    return reasons | run_folder.idle_decoding(run.decode)
+
+
+def unused_by_forms(
+    task: Task, data: DataConfig, paths: Sequence[str], given: Collection[str]
+) -> dict[str, str]:
+    """Setting of reading -> why it changes nothing for these files, as a sentence; of those that are `given`
+    and not their default. Raises UsageError or DataError where nothing says in which form the files are."""
+    plain = vars(DataConfig())
+    of_forms = {
+        name
+        for name in unread_by(()).intersection(given)
+        if f"data.{name}" in task.settings and vars(data)[name] != plain[name]
+    }
+    if task.forms is None or not paths or not of_forms:
+        return {}
+    forms = task.forms(paths, data)
+    unread = of_forms & unread_by(forms)
+    if "," in (data.text or ""):  # it joins the columns of any table
+        unread.discard("join")
+    named = " and ".join(sorted(forms))
+    return {
+        f"data.{name}": f"data.{name} changes nothing for files in the form {named}"
+        for name in unread
+    }
+
+
+def unused_model_fields(task: Task, run: RunConfig) -> dict[str, str]:
+    """Field of the model -> why it changes nothing in this run, as a sentence."""
+    family = str(run.model["name"])
+    given, fixed = model_fields(run.model), task.fixed_fields.get(family, {})
+    reasons = {}
+    for name, value in fixed.items():
+        if name in given and given[name] != value:
+            reasons[name] = (
+                f"model.{name} changes nothing for {task.name}, where it is {_shown(value)}"
+            )
+    for setting, reason in task.unused(run).items():
+        section, _, name = setting.partition(".")
+        if section == "model":
+            reasons[name] = reason
+    config = run_folder.model_config(
+        family, run.model["size"], run.data.vocabulary, {**given, **fixed}
+    )
+    for name, needed in unused_fields(config).items():
+        reasons.setdefault(name, f"model.{name} changes nothing here: it needs {needed}")
+    return reasons
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
