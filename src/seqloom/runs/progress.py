@@ -105,12 +105,16 @@ def read_pair_list(paths: Sequence[str], data: DataConfig) -> list[tuple[str, st
     return [(record.fields["source"], record.fields["target"]) for record in each_pair(paths, data)]
 
 
-def each_text(path: str, data: DataConfig) -> Iterator[str]:
-    """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty
-    file has none."""
+def each_record(path: str, data: DataConfig) -> Iterator[Record]:
+    """The lines of a text, or the rows of a table, that must each be answered: a blank or a skipped line is
+    an empty text, an empty file has none."""
     with logged_report() as report:
-        for record in read_texts(path, data, report, every_line=True):
-            yield record.fields["text"]
+        yield from read_texts(path, data, report, every_line=True)
+
+
+def each_text(path: str, data: DataConfig) -> Iterator[str]:
+    """Their texts."""
+    return (record.fields["text"] for record in each_record(path, data))
 
 
 def log_notes(notes: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from seqloom.data.readers.documents import read_documents
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.multiple_choice import read_choices
-from seqloom.data.readers.records import read_pairs
+from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError
 
@@ -222,3 +222,25 @@ def test_several_columns_are_joined(task: str, form: str, tmp_path: Path) -> Non
     given = {setting: names, "join": "~", **({"target": "target"} if task == "translation" else {})}
     found = read(task, tmp_path / form, **given)
     assert str(found).replace("~ ", "~") == str(read(task, tmp_path / "joined.csv"))
+
+
+@pytest.mark.parametrize("form", [name for name in WRITE if name != "absent.jsonl"])
+@pytest.mark.parametrize("setting", ["text", "source"])
+def test_inputs_of_a_table_are_its_rows(setting: str, form: str, tmp_path: Path) -> None:
+    """Not its lines: what is to be translated or scored is in a column. A blank one is answered."""
+    rows = [
+        {"id": "1", setting: "a cat, black"},
+        {"id": "2", setting: ""},
+        {"id": "3", setting: "b"},
+    ]
+    WRITE[form](tmp_path / form, rows)
+    names: list[dict[str, Any]] = [{}, {setting: setting}]
+    for named in names:
+        report = ReadReport()
+        found = list(read_texts(str(tmp_path / form), DataConfig(**named), report, every_line=True))
+        assert [record.fields["text"] for record in found] == ["a cat, black", "", "b"]
+        assert (report.used, report.skipped) == (3, 0)
+    assert [
+        record.fields["text"]
+        for record in read_texts(str(tmp_path / form), DataConfig(text="id"), ReadReport())
+    ] == ["1", "2", "3"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import NoReturn
@@ -16,15 +17,20 @@ from typing import NoReturn
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import (
     PAIR,
+    SOURCES,
+    TEXT,
+    TEXTS,
     Header,
     Record,
+    Wanted,
+    choose_columns,
     listed,
     note_pair,
     pair_record,
     source_and_target,
 )
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import FORMS, ending, read_records
+from seqloom.data.formats.forms import FORMS, ending, form_or, read_records
 from seqloom.data.formats.lines import Line, read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, place, printable
@@ -34,20 +40,47 @@ from seqloom.files import open_binary
 def read_texts(
     path: str, options: DataConfig, report: ReadReport, *, every_line: bool = False
 ) -> Iterator[Record]:
-    """One record `{"text"}` for each line of a file, blank ones too; with `every_line` also for skipped ones,
-    an empty text.
+    """One record `{"text"}` for each line of a file, or for each row of a table, blank ones too; with
+    `every_line` also for skipped lines, an empty text.
 
     Raises what `read_lines` raises.
     """
+    form = form_or("text", path, options)
+    if form != "text":
+        rows = read_records(DataFile(path, options, report), form, _INPUTS)
+        yield from report.counted(rows, [path], "", required=False)
+        return
     for number, text in read_lines(path, report, options, every_line=every_line):
         yield Record({"text": text}, path, number)
 
 
 def plain_texts(file: DataFile) -> Iterator[Record]:
     """Every line, for who counts it as an example."""
-    for record in read_texts(file.path, file.options, file.report, every_line=True):
+    for number, text in read_lines(file.path, file.report, file.options, every_line=True):
         file.report.used -= 1
-        yield record
+        yield Record({"text": text}, file.path, number)
+
+
+def _input_column(header: Header) -> dict[str, str]:
+    setting = "text" if header.file.options.source is None else "source"
+    (column,) = choose_columns(header, [Wanted(setting, "text", (*TEXTS, *SOURCES))]).values()
+    return {"text": column}
+
+
+def _every_row(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
+    if not fields["text"].strip():
+        file.keep("blank", line)
+    yield Record(fields, file.path, line)
+
+
+_INPUTS = replace(
+    TEXT,
+    choose=_input_column,
+    record=_every_row,
+    settings=("text", "source"),
+    known=frozenset((*TEXTS, *SOURCES)),
+)
+"""A table of texts that must each be answered."""
 
 
 def read_pairs(paths: Sequence[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:

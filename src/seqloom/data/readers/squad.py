@@ -12,10 +12,10 @@ Offsets count code points from 0. An answer must be at its offset.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import final
+from itertools import chain
+from typing import NamedTuple, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import (
@@ -28,7 +28,7 @@ from seqloom.data.formats.columns import (
     full_record,
 )
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.forms import TABLES, form_or, read_rows
+from seqloom.data.formats.forms import form_or, read_rows
 from seqloom.data.formats.json_documents import read_document, rows_of_document
 from seqloom.data.formats.json_values import (
     as_list,
@@ -38,10 +38,10 @@ from seqloom.data.formats.json_values import (
     full_text,
     kind_of,
 )
-from seqloom.data.formats.jsonl import json_object
+from seqloom.data.formats.jsonl import json_value
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import GoldAnswer, Question
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.errors import DataError, printable
 
 _QUESTIONS, _CONTEXTS = (
     ("question", "query"),
@@ -63,33 +63,19 @@ def read_questions(
     its offset; with `data.on_bad_line=skip` such questions are counted and left out. Raises DataError where a
     file has no question.
     """
-    for path in paths:
-        form = form_or("json", path, options)
-        if form not in TABLES:
-            raise UsageError(
-                f"{place(path)}: questions must be in one of the forms {', '.join(TABLES)}, but the form is"
-                f" {form}"
-            )
-        file = DataFile(path, options, report)
-        questions = filter(None, _checked_questions(file, form, answers))
-        yield from report.counted(questions, [path], "there is no question in it that can be used")
-
-
-def _checked_questions(file: DataFile, form: str, answers: bool) -> Iterator[Question | None]:
     reason = "question or answer that is not as it must be"
-    for number, read in _raw_questions(file, form, answers):
-        yield from file.usable(partial(_checked, read, answers), reason, number)
+    for path in paths:
+        file = DataFile(path, options, report)
+        questions = chain.from_iterable(
+            file.usable(partial(raw.checked, answers), reason, raw.row.line)
+            for raw in _raw_questions(file, answers)
+        )
+        nothing = "there is no question in it that can be used"
+        yield from report.counted(filter(None, questions), [path], nothing)
 
 
-Read = Callable[[], "_RawQuestion"]
-
-
-def _checked(read: Read, answers: bool) -> Question | None:
-    return read().checked(answers)
-
-
-def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[tuple[int, Read]]:
-    """The number of each question, and what makes it."""
+def _raw_questions(file: DataFile, answers: bool) -> Iterator[_RawQuestion]:
+    form = form_or("json", file.path, file.options)
     if form == "json":
         content = read_document(file)
         articles = as_list(field_of(content, "data"))
@@ -100,99 +86,23 @@ def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[tuple[i
     else:
         rows = read_rows(file, form, _schema(answers))
     for row in rows:
-        yield row.line, partial(_of_row, row)
+        yield _RawQuestion(row, row.line)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _RawQuestion:
-    """A question as it was read, whatever its values are."""
-
-    file: DataFile
-    line: int | None
-    """None in JSON."""
-    number: int
-    """Of the question in its file, from 1."""
-    name: str
-    group: str
-    question: object
-    context: object
-    answers: object
-    """A list of {text, answer_start}; None where there is none."""
-    impossible: object
-
-    def error(self, problem: str) -> DataError:
-        name = printable(json.dumps(self.name, ensure_ascii=False))
-        return self.file.error(f"question {name}: {problem}", self.line)
-
-    def checked(self, answers: bool) -> Question | None:
-        """None where it is left out."""
-        question, context = (
-            self._text("question", self.question),
-            self._text("context", self.context),
-        )
-        texts = self.file.clean([question, context], self.number)
-        if texts is None:
-            return None
-        gold = (
-            tuple(_answer(answer, context, self) for answer in self.given_answers())
-            if answers
-            else ()
-        )
-        return Question(self.name, texts[0], texts[1], gold, self.group, self.file.path, self.line)
-
-    def _text(self, what: str, value: object) -> str:
-        text = full_text(value)
-        if text is None:
-            shown = "blank" if as_text(value) is not None else kind_of(value)
-            raise self.error(f"the {what} must be a text, but is {shown}")
-        return text
-
-    def given_answers(self) -> list[object]:
-        answers = [] if self.answers is None else as_list(self.answers)
-        if answers is None:
-            raise self.error(f"its answers must be a list, but are {kind_of(self.answers)}")
-        written = "" if self.impossible is None else str(self.impossible)
-        if folded(written) not in _IMPOSSIBLE:
-            raise self.error(
-                f"is_impossible must be true, false, 1, 0 or empty, but is {printable(written[:40])!r}"
-            )
-        impossible = _IMPOSSIBLE[folded(written)]
-        if impossible is True and answers:
-            raise self.error("is_impossible is true, but there is an answer")
-        if impossible is False and not answers:
-            raise self.error("there is no answer, but is_impossible is false")
-        return answers
-
-
-def _of_articles(articles: list[object], file: DataFile) -> Iterator[tuple[int, Read]]:
+def _of_articles(articles: list[object], file: DataFile) -> Iterator[_RawQuestion]:
     number = 0
     for nth, article in enumerate(articles, 1):
         group = full_text(field_of(article, "title")) or f"{file.path}#{nth}"
         for at, paragraph in enumerate(_list(article, "paragraphs", f"article {nth}", file), 1):
             for one in _list(paragraph, "qas", f"article {nth}, paragraph {at}", file):
                 number += 1
-                context = field_of(paragraph, "context")
-                yield number, partial(_of_paragraph, one, context, group, number, file)
-
-
-def _of_paragraph(
-    one: object, context: object, group: str, number: int, file: DataFile
-) -> _RawQuestion:
-    fields = as_object(one)
-    if fields is None:
-        raise file.error(f"question {number} must be an object, but is {kind_of(one)}")
-    return _RawQuestion(
-        file=file,
-        line=None,
-        number=number,
-        name=str(fields.get("id", number)),
-        group=group,
-        question=fields.get("question"),
-        context=context,
-        answers=fields.get("answers"),
-        impossible=fields.get("is_impossible"),
-    )
+                values = {
+                    **(as_object(one) or {}),
+                    "text": field_of(one, "question"),
+                    "second": field_of(paragraph, "context"),
+                    "title": group,
+                }
+                yield _RawQuestion(Row(values, {}, file, number), None)
 
 
 def _list(content: object, key: str, where: str, file: DataFile) -> list[object]:
@@ -200,6 +110,86 @@ def _list(content: object, key: str, where: str, file: DataFile) -> list[object]
     if found is None:
         raise file.error(f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it")
     return found
+
+
+@final
+class _RawQuestion(NamedTuple):
+    """A question as it was read, whatever its values are."""
+
+    row: Row
+    line: int | None
+    """None in the JSON of SQuAD."""
+
+    @property
+    def name(self) -> str:
+        return str(self.row.values.get("id", self.row.line))
+
+    def error(self, problem: str) -> DataError:
+        name = printable(json.dumps(self.name, ensure_ascii=False))
+        return self.row.file.error(f"question {name}: {problem}", self.line)
+
+    def checked(self, answers: bool) -> Question | None:
+        """None where it is left out."""
+        file = self.row.file
+        question, context = self._text("question", "text"), self._text("context", "second")
+        texts = file.clean([question, context], self.row.line)
+        if texts is None:
+            return None
+        given = self.given_answers() if answers else []
+        gold = tuple(_answer(answer, context, self) for answer in given)
+        group = full_text(self.row.values.get("title")) or context
+        return Question(self.name, texts[0], texts[1], gold, group, file.path, self.line)
+
+    def _text(self, what: str, role: str) -> str:
+        value = self.row.values[role]
+        if isinstance(value, tuple | list):
+            value = self.row.text(role)
+        text = full_text(value)
+        if text is None:
+            shown = "blank" if as_text(value) is not None else kind_of(value)
+            raise self.error(f"the {what} must be a text, but is {shown}")
+        return text
+
+    def given_answers(self) -> list[object]:
+        """Objects `{text, answer_start}`."""
+        answers = as_list(self._listed()) or []
+        written = self.row.values.get("is_impossible")
+        impossible = folded("" if written is None else str(written))
+        if impossible not in _IMPOSSIBLE:
+            raise self.error(
+                "is_impossible must be true, false, 1, 0 or empty, but is"
+                f" {printable(impossible[:40])!r}"
+            )
+        if _IMPOSSIBLE[impossible] is True and answers:
+            raise self.error("is_impossible is true, but there is an answer")
+        if _IMPOSSIBLE[impossible] is False and not answers:
+            raise self.error("there is no answer, but is_impossible is false")
+        return answers
+
+    def _listed(self) -> object:
+        """The answers as SQuAD has them; in a cell of a table they are JSON, or one stands in columns."""
+        values = self.row.values
+        answers, one, start = (values.get(name) for name in ("answers", "answer", "answer_start"))
+        written = as_text(answers)
+        if written is not None and self.line is not None:
+            answers = json_value(written, self.row.file, self.line) if written.strip() else None
+        lists = as_object(answers)
+        if lists is not None:
+            texts, starts = as_list(lists.get("text")), as_list(lists.get("answer_start"))
+            if texts is None or starts is None or len(texts) != len(starts):
+                raise self.error(
+                    "answers must have the lists `text` and `answer_start`, of one length"
+                )
+            pairs = zip(texts, starts, strict=True)
+            return [{"text": text, "answer_start": first} for text, first in pairs]
+        if answers is None and one not in (None, ""):
+            digits = as_text(start)
+            if digits is not None and digits.isascii() and digits.strip().isdigit():
+                start = int(digits)
+            return [{"text": one, "answer_start": start}]
+        if answers is not None and as_list(answers) is None:
+            raise self.error(f"its answers must be a list, but are {kind_of(answers)}")
+        return answers
 
 
 def _schema(answers: bool) -> TableSchema:
@@ -220,43 +210,6 @@ def _schema(answers: bool) -> TableSchema:
         known=frozenset((*_QUESTIONS, *_CONTEXTS, *_ABOUT, *_ANSWERS)),
         headerless=(),
         optional=_ABOUT + (_ANSWERS if answers else ()),
-    )
-
-
-def _of_row(row: Row) -> _RawQuestion:
-    """The question of a row. In a cell of a table the answers are an object in JSON."""
-    content, file, line = row.values, row.file, row.line
-    answers = content.get("answers")
-    written = as_text(answers)
-    if written is not None:
-        answers = json_object(written, file, line) if written.strip() else None
-    lists = as_object(answers)
-    if lists is not None:
-        texts, starts = as_list(lists.get("text")), as_list(lists.get("answer_start"))
-        if texts is None or starts is None or len(texts) != len(starts):
-            raise file.error(
-                "answers must have the lists `text` and `answer_start`, of one length", line
-            )
-        answers = [
-            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
-        ]
-    elif answers is None and content.get("answer") not in (None, ""):
-        start = content.get("answer_start")
-        digits = as_text(start)
-        if digits is not None and digits.isascii() and digits.strip().isdigit():
-            start = int(digits)
-        answers = [{"text": content["answer"], "answer_start": start}]
-    context = row.text("second")
-    return _RawQuestion(
-        file=file,
-        line=line,
-        number=line,
-        name=str(content.get("id", line)),
-        group=full_text(content.get("title")) or context,
-        question=row.text("text"),
-        context=context,
-        answers=answers or None,
-        impossible=content.get("is_impossible"),
     )
 
 

@@ -12,6 +12,7 @@ from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import SOURCE, TARGET, special_token_counts
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.data.encoding.encode_texts import Truncation
+from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError
 from seqloom.protocols import StoredTokenizer
 from seqloom.runs.progress import chunked, log_notes
@@ -51,17 +52,16 @@ class TextLimit:
             )
         found.too_long.append((size, (path, line)))
 
-    def sources(self, texts: Iterable[str], path: str) -> Iterator[str]:
-        """The lines of a file; one that is too long becomes empty."""
-        if self.context is None:
-            yield from texts
-            return
+    def sources(self, records: Iterable[Record]) -> Iterator[str]:
+        """The texts of a file; one that is too long becomes empty."""
         found = Truncation()
-        for line, text in enumerate(texts, start=1):
-            (ids,) = self.tokenizer.encode([text])
-            if self._too_long(len(ids), SOURCE):
-                self._skip(len(ids), SOURCE, path, line, found)
-                text = ""
+        for record in records:
+            text = record.fields["text"]
+            if self.context is not None:
+                (ids,) = self.tokenizer.encode([text])
+                if self._too_long(len(ids), SOURCE):
+                    self._skip(len(ids), SOURCE, record.path, record.line, found)
+                    text = ""
             yield text
         log_notes(found.notices())
 

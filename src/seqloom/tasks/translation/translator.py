@@ -9,7 +9,7 @@ from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
 from seqloom.runs.output_files import PICTURES, new_file
-from seqloom.runs.progress import chunked, each_text, read_pair_list
+from seqloom.runs.progress import chunked, each_record, read_pair_list
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
@@ -79,7 +79,7 @@ class Translator(TextModel):
         path = single_path(paths)
         trace = None if request.trace is None else new_file(request.trace)
         data = data_config(self.folder, request.data)
-        texts = self._limit(data).sources(each_text(path, data), path)
+        texts = self._limit(data).sources(each_record(path, data))
         if trace is None:
             chunk = 1 if request.interactive else CHUNK
             outputs = self.stream(texts, chunk, **request.decode)
