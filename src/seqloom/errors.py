@@ -6,11 +6,17 @@ prints it without a traceback and ends with `exit_code`: 1 = it failed, 2 = it w
 
 from __future__ import annotations
 
+LONGEST_MESSAGE = 2000
+"""Bytes of UTF-8."""
+
 
 class SeqloomError(Exception):
     """Something that a user can understand and act on."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(bounded(message))
 
 
 class UsageError(SeqloomError):
@@ -52,7 +58,7 @@ class MissingExtraError(SeqloomError):
 
 def place(path: str, line: int | None = None) -> str:
     """`path:line`, with whatever could disturb a terminal escaped."""
-    shown = printable(path)
+    shown = "standard input" if path == "-" else printable(path)
     return shown if line is None else f"{shown}:{line}"
 
 
@@ -68,6 +74,22 @@ def printable(text: str) -> str:
 def counted(number: int, one: str, more: str = "") -> str:
     """A number with what is counted: 1 document, 2 documents. `more` is the plural where it has no s."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def one_line(message: str, limit: int = LONGEST_MESSAGE) -> str:
+    """A message of a library, which may have several lines, as one that is `printable` and `bounded`."""
+    return bounded(" ".join(printable(part) for part in message.splitlines()).rstrip(), limit)
+
+
+def bounded(text: str, limit: int = LONGEST_MESSAGE) -> str:
+    """A text of at most `limit` bytes. Of a longer one, which repeats what was given, the beginning and the
+    end are kept: they say where, and what to do."""
+    # a character has at most four bytes
+    if len(text) * 4 <= limit or len(text.encode("utf-8", "surrogatepass")) <= limit:
+        return text
+    begin = text[:limit].encode("utf-8", "surrogatepass")[: limit * 3 // 4 - 5]
+    end = text[-limit:].encode("utf-8", "surrogatepass")[-limit // 4 :]
+    return f"{begin.decode('utf-8', 'ignore')} ... {end.decode('utf-8', 'ignore')}"
 
 
 def shown(value: object, longest: int = 50) -> str:

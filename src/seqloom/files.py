@@ -15,7 +15,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,10 +53,17 @@ def open_binary(path: str, *, pipe: bool = True) -> BinaryIO:
 
 
 def standard_input() -> BinaryIO:
-    """Raises DataError where it is closed."""
+    """Raises DataError where it is closed, or a device without an end."""
     if sys.stdin is None:
         raise DataError("standard input must be open, but is closed; name a file", "-")
-    return sys.stdin.buffer
+    stream = sys.stdin.buffer
+    # a stream in memory has no number
+    with suppress(OSError):
+        opened = os.fstat(stream.fileno())
+        is_empty = opened.st_rdev == os.stat(os.devnull).st_rdev
+        if stat.S_ISCHR(opened.st_mode) and not (is_empty or stream.isatty()):
+            raise DataError("must be a file, a pipe or a terminal, but is a device", "-")
+    return stream
 
 
 def regular(path: Path) -> Path:
@@ -220,12 +227,18 @@ def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], object]) 
 
 
 def write_json(path: Path, content: object) -> None:
-    write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomic(path, _json(content, indent=2) + "\n")
 
 
 def json_line(content: object) -> str:
     """One line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
-    return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
+    return _json(_finite(content))
+
+
+def _json(content: object, indent: int | None = None) -> str:
+    """JSON that has an encoding in UTF-8: a byte of a path that is none is written as an escape."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def write_json_lines(path: Path, records: Iterable[object]) -> None:
@@ -418,11 +431,22 @@ def _put_in_place(temporary: Path, target: Path) -> None:
 def check_new(path: Path, what: str, hint: str) -> None:
     """Raises UsageError where a folder is to be made that holds something already (but for a lock and
     leftovers)."""
+    require_unicode(path)
     if holds_something(path):
         raise UsageError(
             f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something;"
             f" {hint}"
         )
+
+
+def require_unicode(path: Path) -> None:
+    """Raises UsageError for a path that safetensors cannot open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{printable(str(path))}: the path of a model must be UTF-8, but is not; rename it"
+        ) from None
 
 
 def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:

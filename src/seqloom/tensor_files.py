@@ -60,6 +60,7 @@ def read_header(path: Path) -> SafetensorsHeader:
 
 
 def _opened(path: Path) -> safe_open:
+    files.require_unicode(path)
     try:
         return safe_open(files.regular(path), framework="pt")
     except (OSError, SafetensorError) as error:

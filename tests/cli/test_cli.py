@@ -393,7 +393,7 @@ def test_a_skipped_line_keeps_its_place(
     clean = predicted(command, monkeypatch, trained, b"a b\n\nc d\n", "-")
     assert ran.code == 0
     assert ran.out == clean.out
-    assert ran.err == "1 line skipped: bad UTF-8 (first: -:2)\n"
+    assert ran.err == "1 line skipped: bad UTF-8 (first: standard input:2)\n"
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 512])
@@ -406,7 +406,7 @@ def test_what_came_before_a_bad_line_is_written(
     assert ran.out == good.out
     assert good.out.count("\n") == 2
     assert ran.code == 2
-    assert ran.err.splitlines()[-1].startswith("seqloom: -:3: is not UTF-8")
+    assert ran.err.splitlines()[-1].startswith("seqloom: standard input:3: is not UTF-8")
 
 
 def test_answers_stand_before_the_error(trained: Path) -> None:
@@ -420,7 +420,7 @@ def test_answers_stand_before_the_error(trained: Path) -> None:
     assert ran.returncode == 2
     answer, *_, error = ran.stdout.decode().splitlines()
     assert not answer.startswith("seqloom:")
-    assert error.startswith("seqloom: -:2: ")
+    assert error.startswith("seqloom: standard input:2: ")
 
 
 def test_json_holds_the_same_texts(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from itertools import pairwise
 
 import cyclopts
@@ -12,8 +10,10 @@ from rich.console import Console
 
 import seqloom
 from seqloom.cli import data, exchange, train, understand, use
-from seqloom.cli.terminal import HelpPages, notices_on_standard_error
-from seqloom.errors import SeqloomError, printable
+from seqloom.cli.failures import failure_of, report
+from seqloom.cli.process import end_streams, prepare, require_memory, silence
+from seqloom.cli.terminal import HelpPages, flush_results, notices_on_standard_error
+from seqloom.errors import UsageError
 
 GROUPS = {
     "Data": data.VERBS,
@@ -23,8 +23,6 @@ GROUPS = {
     "Exchange": exchange.VERBS,
 }
 VERBS = {verb.name or verb.run.__name__: verb for verbs in GROUPS.values() for verb in verbs}
-WORKER_WAITS = 10.0
-"""The most seconds that other workers wait for the first one to report an error. It ends them too."""
 
 
 def _make_app() -> cyclopts.App:
@@ -67,23 +65,24 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
     words, plugins = _split_plugins([word for word in words if word != "--debug"])
+    prepare()
     try:
         code = _run(_folder_first(words), plugins)
-    except BrokenPipeError:  # the program that reads the output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        flush_results()
+    except SystemExit:
+        raise
+    except BrokenPipeError:
+        # the program that reads the output has ended
+        silence(1)
         code = 1
-    except KeyboardInterrupt:
-        code = 130
-    except cyclopts.CycloptsError as error:
-        code = _refuse(" ".join(str(error).split()) + " (see seqloom --help)", 2)
-    except SeqloomError as error:
+    except (KeyboardInterrupt, cyclopts.CycloptsError) as error:
+        code = report(failure_of(error))
+    # a panic of Rust is no Exception
+    except BaseException as error:
         if debug:
             raise
-        code = _refuse(str(error), error.exit_code)
-    except Exception as error:
-        if debug:
-            raise
-        code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
+        code = report(failure_of(error))
+    end_streams()
     sys.exit(code)
 
 
@@ -91,11 +90,12 @@ def _run(words: list[str], plugins: list[str]) -> int:
     for pair in pairwise(words):
         # cyclopts would take - as training data
         if pair in (("--validation", "-"), ("--test", "-")):
-            message = (
+            raise UsageError(
                 "validation and test data must be files;"
                 " only training data can come from standard input"
             )
-            return _refuse(message, 2)
+    if words and not {"--help", "-h", "--version"} & set(words):
+        require_memory()
     with notices_on_standard_error():
         if plugins:
             _load_plugins(plugins)
@@ -143,18 +143,3 @@ def _folder_first(words: list[str]) -> list[str]:
         if word == "--from" and index + 1 < len(words):
             return [words[0], words[index + 1], *words[1:index], *words[index + 2 :]]
     return words
-
-
-def _refuse(message: str, code: int) -> int:
-    """Reports an error that all workers of `torchrun` have: only the first one writes it."""
-    if os.environ.get("RANK", "0") == "0":
-        return _fail(message, code)
-    # torchrun ends all workers once one has ended: the first must have reported
-    time.sleep(WORKER_WAITS)
-    return code
-
-
-def _fail(message: str, code: int) -> int:
-    line = " ".join(printable(part) for part in message.splitlines()).rstrip()
-    sys.stderr.write(f"seqloom: {line}\n")
-    return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from cyclopts.help import DefaultFormatter, InlineText
 
-from seqloom.errors import printable
+from seqloom.cli.process import is_first_worker, silence, write_error_line
+from seqloom.errors import SeqloomError, one_line, printable
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
@@ -34,8 +34,7 @@ class Notices(logging.Handler):
         if self.held_back is not None:
             self.held_back.append(record.getMessage())
             return
-        sys.stderr.write(printable(record.getMessage()) + "\n")
-        sys.stderr.flush()
+        write_error_line(one_line(record.getMessage()))
 
 
 @contextmanager
@@ -44,8 +43,7 @@ def notices_on_standard_error() -> Iterator[None]:
     notices."""
     package = logging.getLogger("seqloom")
     handler, level = Notices(), package.level
-    of_first_worker = os.environ.get("RANK", "0") == "0"
-    level_here = logging.INFO if of_first_worker else logging.WARNING
+    level_here = logging.INFO if is_first_worker() else logging.WARNING
     package.addHandler(handler)
     package.setLevel(level_here)
     try:
@@ -98,12 +96,51 @@ def _unwrap(description: object) -> None:
         text.plain = "\n\n".join(paragraphs)
 
 
+def write_result(text: str) -> None:
+    """Writes to standard output, as UTF-8 whatever the locale. Raises SeqloomError where it is full."""
+    with _standard_output():
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+
+
+def flush_results() -> None:
+    """Writes what waits to be written. Raises SeqloomError where standard output is full."""
+    with _standard_output():
+        sys.stdout.flush()
+
+
+_works_on = False
+"""Whether the command goes on where the program that reads its output has ended."""
+
+
+@contextmanager
+def even_if_nobody_reads(promised: object) -> Iterator[None]:
+    """Inside it, where a file is promised too, the command goes on though the program that reads its output
+    (`| head`) has ended."""
+    global _works_on
+    _works_on = promised is not None
+    try:
+        yield
+    finally:
+        _works_on = False
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        if not _works_on:
+            raise
+        silence(1)
+    except OSError as error:
+        silence(1)
+        raise SeqloomError(f"standard output cannot be written ({error.strerror})") from None
+
+
 def put(text: str) -> None:
     """A line of the result, as UTF-8 whatever the locale. A line break inside it becomes a space, so that it
     stays one line."""
-    sys.stdout.buffer.write(
-        text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n"
-    )
+    write_result(text.replace("\r", " ").replace("\n", " ") + "\n")
 
 
 def put_json(content: object) -> None:
@@ -133,9 +170,10 @@ def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(file=sys.stdout, highlight=False)
-    with console.capture() as drawn:
+    # the library flushes what was written before
+    with _standard_output(), console.capture() as drawn:
         console.print(table)
-    sys.stdout.buffer.write(drawn.get().encode("utf-8", "replace"))
+    write_result(drawn.get())
 
 
 def put_metrics(title: str, metrics: Mapping[str, float]) -> None:
@@ -151,6 +189,11 @@ def put_metrics(title: str, metrics: Mapping[str, float]) -> None:
             text += f" ({low:,.4g} to {high:,.4g})"
         rows.append((name, text))
     put_table(title, rows, ("metric", "value"))
+
+
+def is_typed() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager

@@ -14,7 +14,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from seqloom.errors import DataError, FolderError, SeqloomError, TrainingError, UsageError
+from seqloom.errors import (
+    DataError,
+    FolderError,
+    SeqloomError,
+    TrainingError,
+    UsageError,
+    one_line,
+    shown,
+)
 from seqloom.protocols import Batch, Objective
 
 SHARED_ERRORS = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
@@ -98,18 +106,40 @@ def _reduce(value: Tensor, operation: dist.ReduceOp.RedOpType) -> None:
         ) from error
 
 
+def _variable(name: str, default: int) -> int:
+    """A number that `torchrun` sets. Raises UsageError where it is none."""
+    value = os.environ.get(name, str(default))
+    if value.isdecimal() and value.isascii() and len(value) < 10:
+        return int(value)
+    raise UsageError(
+        f"the environment variable {name} must be a whole number from 0 on, as torchrun sets it, but is"
+        f" {shown(value)!r}; unset it"
+    )
+
+
 @contextmanager
 def joined_world() -> Iterator[World]:
     """Joins the workers that `torchrun` started; a world of one without it. Reads only RANK, WORLD_SIZE and
     the other variables of `torchrun`."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    size = _variable("WORLD_SIZE", 1)
+    if "RANK" not in os.environ or size < 2:
         yield World()
         return
+    if (rank := _variable("RANK", 0)) >= size:
+        raise UsageError(
+            f"RANK must be below WORLD_SIZE, {size}, but is {rank}; torchrun sets both"
+        )
     cuda = torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(_variable("LOCAL_RANK", 0) % torch.cuda.device_count())
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    dist.init_process_group(backend, timeout=WORKER_TIMEOUT)
+    try:
+        dist.init_process_group(backend, timeout=WORKER_TIMEOUT)
+    except (ValueError, RuntimeError) as error:
+        raise TrainingError(
+            f"the {size} workers of torchrun must find each other at MASTER_ADDR and MASTER_PORT, but do not"
+            f" ({one_line(str(error), 300)})"
+        ) from None
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:

@@ -133,6 +133,8 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             f"ONNX holds no language model that reads a source and writes a target yet, but"
             f" {printable(folder)} is one"
         )
+    # onnxruntime opens whole paths
+    files.require_unicode(target.absolute())
     with files.atomic_folder(target, "an exported model") as temporary:
         graphs, difference = _write_graphs(model.float(), temporary)
         about = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,14 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Settings, Texts, Verb, read_settings, whole_numbers
-from seqloom.cli.terminal import overwritten_line, put, put_json, put_table
+from seqloom.cli.terminal import (
+    even_if_nobody_reads,
+    flush_results,
+    overwritten_line,
+    put,
+    put_json,
+    put_table,
+)
 from seqloom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +92,7 @@ def exact(
     )
     texts = _inputs(file, options, given.config, searcher.run.task)
     results: list[SearchResult] = []
-    with overwritten_line() as show:
+    with overwritten_line() as show, even_if_nobody_reads(options.output):
         for result in saved(searcher.compare(texts), options.output):
             results.append(result)
             show("")
@@ -94,7 +100,7 @@ def exact(
                 put_json(result.summary())
             else:
                 _put_result(result)
-            sys.stdout.flush()
+            flush_results()
             proven = sum(result.proven for result in results)
             show(f"{len(results):,} of {len(texts):,} inputs, {proven:,} proven")
     report = make_report(results)

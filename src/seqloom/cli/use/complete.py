@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from seqloom.cli.options import Flag, Verb
-from seqloom.cli.terminal import put_json, put_table
+from seqloom.cli.terminal import flush_results, put_json, put_table
 from seqloom.errors import DataError
+from seqloom.files import standard_input
+
+LONGEST_LINE = 1_000_000
+"""Bytes, as data.max_line_bytes."""
 
 
 def complete(
@@ -44,17 +48,22 @@ def complete(
                 end = " (the text ends)" if completion.ended else ""
                 rows.append((word + end, f"{completion.probability:.4f}"))
             put_table(typed, rows, ("completion", "probability"))
-        sys.stdout.flush()
+        flush_results()
 
 
 def _lines() -> Iterator[str]:
     """The lines of standard input as they come. Spaces at their ends count."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+    lines = iter(partial(standard_input().readline, LONGEST_LINE + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > LONGEST_LINE:
+            raise DataError(
+                f"a line must have at most {LONGEST_LINE} bytes, but has more", "-", number
+            )
         try:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
             raise DataError(
-                f"standard input:{number}: a line must be UTF-8, but is not ({error.reason}); convert it"
+                f"a line must be UTF-8, but is not ({error.reason}); convert it", "-", number
             ) from None
 
 

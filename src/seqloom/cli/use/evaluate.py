@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_metrics, put_table
 from seqloom.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from seqloom.protocols import Evaluation
 
 MOST_LABELS = 40
 """Labels in a table; --json has all."""
@@ -47,23 +50,29 @@ def evaluate(
     if outputs is not None:
         new_file(outputs)  # refused before the work, not after it
     result = run_evaluate(folder, data, given.data, given.decode, stride, given.evaluate)
+    try:
+        _put_result(f"{folder} on {' '.join(data)}", result, json)
+    finally:
+        # A full disk costs no metric, and a full or closed standard output costs no file.
+        if outputs is not None and result.outputs:
+            write_lines(outputs, result.outputs)
+    if outputs is not None and not result.outputs:
+        raise UsageError(
+            f"--outputs is for models that answer each input, but {folder} was only measured; leave it out"
+        )
+
+
+def _put_result(title: str, result: Evaluation, json: bool) -> None:
     if json:
         signatures = {
             f"{name}_signature": signature for name, signature in result.signatures.items()
         }
         put_json(result.metrics | signatures | result.details)
-    else:
-        put_metrics(f"{folder} on {' '.join(data)}", result.metrics)
-        _put_details(result.details)
-        for name, signature in result.signatures.items():
-            put(f"{name}: {signature}")
-    if outputs is None:
         return
-    if not result.outputs:
-        raise UsageError(
-            f"--outputs is for models that answer each input, but {folder} was only measured; leave it out"
-        )
-    write_lines(outputs, result.outputs)  # last, so that a full disk costs no metric
+    put_metrics(title, result.metrics)
+    _put_details(result.details)
+    for name, signature in result.signatures.items():
+        put(f"{name}: {signature}")
 
 
 def _put_details(details: Mapping[str, Any]) -> None:

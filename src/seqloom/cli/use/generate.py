@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.options import Data, Flag, Settings, Texts, Verb, read_settings
-from seqloom.cli.terminal import notices_afterwards, overwritten_line, put_json
+from seqloom.cli.terminal import (
+    even_if_nobody_reads,
+    flush_results,
+    is_typed,
+    notices_afterwards,
+    overwritten_line,
+    put_json,
+    write_result,
+)
 from seqloom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,21 +66,22 @@ def generate(
     prompts: Iterable[str] = prompt or ("",)
     if file is not None:
         prompts = each_text(file, given.config)
-        if file == "-" and sys.stdin.isatty():
+        if file == "-" and is_typed():
             batch_rows = 1  # each prompt is answered before the next one is typed
     output = _Output(generator, decode, json)
     if place is None:
         for batch in _batches(prompts, batch_rows):
             output.put_batch(batch)
         return
-    for texts in decode_with_trace(
-        place,
-        prompts,
-        generator.run,
-        decode,
-        lambda text, watch: generator.generate([text], watch=watch, **decode)[0],
-    ):
-        output.put(texts)
+    with even_if_nobody_reads(trace):
+        for texts in decode_with_trace(
+            place,
+            prompts,
+            generator.run,
+            decode,
+            lambda text, watch: generator.generate([text], watch=watch, **decode)[0],
+        ):
+            output.put(texts)
 
 
 class _Output:
@@ -100,7 +108,7 @@ class _Output:
                 put_json(text._asdict())
             else:
                 self._begin(text.prompt + text.text + "\n")
-        sys.stdout.flush()
+        flush_results()
 
     def _stream(self, prompt: str) -> None:
         with notices_afterwards():
@@ -131,8 +139,8 @@ def _batches(prompts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 def _write(text: str) -> None:
     """Text as it is, with its line breaks, as UTF-8 whatever the locale."""
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
-    sys.stdout.buffer.flush()
+    write_result(text)
+    flush_results()
 
 
 @contextmanager

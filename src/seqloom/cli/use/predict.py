@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
-from seqloom.cli.terminal import put, put_json
+from seqloom.cli.terminal import even_if_nobody_reads, flush_results, is_typed, put, put_json
 
 
 def predict(
@@ -40,18 +38,20 @@ def predict(
     if trace is not None:
         new_file(trace)  # refused before the work, not after it
     model = load(folder)
-    interactive = file in ((), ("-",)) and sys.stdin.isatty()
+    interactive = file in ((), ("-",)) and is_typed()
     request = Request(data=given.data, decode=given.decode, trace=trace, interactive=interactive)
     try:
-        for answer in model.answers(file, request):
-            if json:
-                put_json(answer.content)
-            else:
-                put(answer.text)
-            if interactive:
-                sys.stdout.flush()
+        with even_if_nobody_reads(trace):
+            for answer in model.answers(file, request):
+                if json:
+                    put_json(answer.content)
+                else:
+                    put(answer.text)
+                if interactive:
+                    flush_results()
     finally:
-        sys.stdout.flush()  # answers that came before an error stay before its line
+        # answers that came before an error stay before its line
+        flush_results()
 
 
 VERB = Verb(predict, "seqloom predict runs/captions captions.en --set decode.beam=4")

@@ -1,0 +1,78 @@
+"""How a command ends that fails: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import dataclass
+
+import cyclopts
+
+from seqloom.cli.process import is_first_worker, write_error_line
+from seqloom.errors import SeqloomError, one_line, printable
+
+WORKER_WAITS = 10.0
+"""The most seconds that other workers wait for the first one to report an error. It ends them too."""
+SIGNS_OF_SHORT_MEMORY = (
+    "failed to map segment",
+    "cannot allocate memory",
+    "can't allocate memory",
+    "can't start new thread",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+)
+"""What the libraries say, whatever they raise."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is said of an error, and the exit code."""
+
+    line: str
+    exit_code: int
+    is_known: bool = True
+    """Whether all workers have the error, of which the first one tells. Else each tells of its own."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What is said of an error that ended a command."""
+    match error:
+        case KeyboardInterrupt():
+            return Failure("", 130)
+        case cyclopts.CycloptsError():
+            return Failure(" ".join(str(error).split()) + " (see seqloom --help)", 2)
+        case SeqloomError():
+            return Failure(str(error), error.exit_code)
+    if _is_short_memory(error):
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
+        return Failure(
+            f"memory is short ({reason}); close other programs, raise the limit, or take a smaller batch or"
+            " model",
+            1,
+        )
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{printable(str(error.filename))}: "
+        return Failure(f"{place}the system refuses ({error.strerror})", 1)
+    return Failure(
+        f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1, False
+    )
+
+
+def _is_short_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    ):
+        return True
+    said = str(error).lower()
+    return any(sign in said for sign in SIGNS_OF_SHORT_MEMORY)
+
+
+def report(failure: Failure) -> int:
+    """Writes the line. Of an error that all workers of `torchrun` have, only the first one does."""
+    if failure.is_known and not is_first_worker():
+        # torchrun ends all workers once one has ended: the first must have reported
+        time.sleep(WORKER_WAITS)
+    elif failure.line:
+        write_error_line(f"seqloom: {one_line(failure.line)}")
+    return failure.exit_code
