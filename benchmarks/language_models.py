@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -166,7 +167,10 @@ def train(
         "--output-dir",
         str(folder),
     ]
-    for setting in (*common, *case.settings, *((f"train.max_steps={steps}",) if steps else ())):
+    settings = [*common, *case.settings, *([f"train.max_steps={steps}"] if steps else [])]
+    if case.model.startswith("ngram"):  # what is read only by training with gradients is refused
+        settings = [one for one in settings if re.match(r"data|model|train\.threads", one)]
+    for setting in settings:
         words += ["--set", setting]
     process = subprocess.Popen(
         [sys.executable, "-m", "seqloom", *words, "--json"], stdout=subprocess.DEVNULL

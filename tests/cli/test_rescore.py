@@ -136,3 +136,13 @@ def test_mistakes_are_one_line(command: Any, place: Path, tmp_path: Path) -> Non
     ):
         ran = command("rescore", place / "run", place / "lists.jsonl", *words)
         assert (ran.code, message in ran.err) == (2, True)
+
+
+def test_hypotheses_with_unlike_numbers_of_unknown_words_are_counted(
+    command: Any, place: Path, tmp_path: Path
+) -> None:
+    lists = [["the cat sees it", "the tiger sees it"], ["the cat likes us", "a dog likes us"]]
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(json.dumps({"nbest": texts}) + "\n" for texts in lists))
+    ran = command("rescore", place / "run", path)
+    assert "run: in 1 of 2 lists the hypotheses have unlike numbers of unknown words" in ran.err

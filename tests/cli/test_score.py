@@ -110,6 +110,50 @@ def test_pairs_are_a_table_with_a_column_for_each_model(
     assert found[1]["accuracy"][0] == 100
 
 
+UNLIKE = "have unlike numbers of unknown words"
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (("the cat sees it .", "the emperor sees it ."), True),
+        (("the emperor sees it .", "the cat sees a tiger ."), False),
+        (("the cat sees it .", "the dog sees it ."), False),
+        (("the emperor sees it .",), False),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--tokens",), ("--json",)])
+def test_texts_with_unlike_numbers_of_unknown_words_are_not_ranked_silently(
+    texts: tuple[str, ...], said: bool, form: tuple[str, ...], command: Any, ngram: Path
+) -> None:
+    named = [word for text in texts for word in ("--text", text)]
+    assert (UNLIKE in command("score", ngram, *named, *form).err) == said
+
+
+def test_pairs_with_unlike_numbers_of_unknown_words_are_counted(
+    command: Any, ngram: Path, tmp_path: Path
+) -> None:
+    rows = [{"a": "the cat sees it .", "b": f"the {word} sees it ."} for word in ("dog", "tiger")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ran = command("score", ngram, tmp_path / "pairs.jsonl", "--pairs", "a,b")
+    assert f"in 1 of 2 pairs the two texts {UNLIKE}" in ran.err
+
+
+def test_evaluate_says_the_vocabulary_and_that_unknown_words_are_not_scored(
+    command: Any, ngram: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "known.txt").write_text("the cat sees it .\n")
+    (tmp_path / "unknown.txt").write_text("the emperor sees <unk> .\n")
+    known = command("evaluate", ngram, tmp_path / "known.txt", "--json")
+    unknown = command("evaluate", ngram, tmp_path / "unknown.txt", "--json")
+    assert known.json["vocabulary"] == unknown.json["vocabulary"] > 16
+    assert known.json["tokenizer"] == "words"
+    assert f"vocabulary of {known.json['vocabulary']} (words)" in known.err
+    assert "unknown words" not in known.err
+    assert unknown.json["unknown_percent"] == 40
+    assert "40.00 % of the tokens are unknown words" in unknown.err
+
+
 def test_a_mixture_and_an_arpa_file(command: Any, ngram: Path, tmp_path: Path) -> None:
     words = ["--output-dir", tmp_path / "mixed", "--weights", "1,3"]
     assert "must be given once" in command("ensemble", ngram, ngram, *words).err

@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
 from seqloom.protocols import FrequencyOutput, read_source
 from seqloom.tasks.settings import resolve
+from seqloom.workflows.models import settings_of
 
 FROM_ELSEWHERE = {"vocabulary_size", "labels", "alphabet", "sizes", "first_word"}
 """Fields that come from the tokenizer or the data, beside the ids of special tokens."""
@@ -254,3 +256,41 @@ def test_a_setting_that_changes_nothing_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=f"^{message}.*leave"):
         resolve(task, ["data"], "run", None, (), settings, None)
+
+
+FITTED = {"seed": 5, "threads": 1}
+"""What the training of a fitted model reads."""
+
+
+def other_training(name: str) -> str:
+    """Another value of a setting of training."""
+    value = getattr(TrainConfig(), name)
+    if name in FITTED:
+        return str(FITTED[name])
+    others = {
+        "schedule": "linear",
+        "dtype": "bfloat16",
+        "device": "cpu",
+        "objective": "null",
+        "best": "accuracy",
+        "freeze": "[embedding]",
+        "word_vectors": "v.txt",
+    }
+    if isinstance(value, bool):
+        return str(not value).lower()
+    return others.get(name) or ("0.5" if isinstance(value, float) else "7")
+
+
+@pytest.mark.parametrize("name", [one.name for one in dataclasses.fields(TrainConfig)])
+def test_an_ngram_model_refuses_what_only_gradients_read(name: str) -> None:
+    setting = f"train.{name}={other_training(name)}"
+    if name in FITTED or setting == "train.objective=null":
+        resolve("text-generation", ["data"], "run", "ngram", (), [setting], None)
+        return
+    with pytest.raises(UsageError, match=rf"^train\.{name} changes nothing for (ngram|text-gen)"):
+        resolve("text-generation", ["data"], "run", "ngram", (), [setting], None)
+
+
+def test_only_what_matters_is_listed_for_an_ngram_model() -> None:
+    listed = {one["key"] for one in settings_of("ngram") if one["key"].startswith("train.")}
+    assert listed == {f"train.{name}" for name in FITTED}

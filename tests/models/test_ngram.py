@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.errors import DataError, UsageError
 from seqloom.models.ngram import ABOUT, SIZES, Ngram, NgramConfig
-from seqloom.models.ngram_counts import FALLBACK
+from seqloom.models.ngram_counts import FALLBACK, PLAIN_FALLBACK
 from seqloom.protocols import TargetScorer, select_rows
 from seqloom.shapes import IGNORE
 
@@ -23,6 +23,7 @@ PAD, BOS, EOS, UNK, FIRST = 0, 1, 2, 3, 16
 VOCABULARY = FIRST + 9
 """The last word never occurs."""
 PRUNE: list[tuple[int, ...]] = [(), (0, 0, 1), (0, 1, 1, 2)]
+KINDS = ("modified_kneser_ney", "kneser_ney")
 Documents = list[list[int]]
 
 
@@ -44,15 +45,28 @@ def stream(texts: Documents) -> np.ndarray[Any, Any]:
     return np.array([i for text in texts for i in [*text, EOS]], np.uint16)
 
 
-def fitted(order: int, prune: tuple[int, ...] = (), seed: int = 0) -> Ngram:
-    config = NgramConfig(vocabulary_size=VOCABULARY, order=order, prune=prune[:order])
+def fitted(
+    order: int,
+    prune: tuple[int, ...] = (),
+    seed: int = 0,
+    smoothing: str = "modified_kneser_ney",
+) -> Ngram:
+    config = NgramConfig(
+        vocabulary_size=VOCABULARY, order=order, prune=prune[:order], smoothing=smoothing
+    )
     return Ngram.fit(config, stream(documents(seed))).to(torch.float64)
 
 
 class Reference:
-    """Chen and Goodman 1999, with dictionaries."""
+    """Kneser and Ney 1995, Chen and Goodman 1999, with dictionaries, in float64."""
 
-    def __init__(self, texts: Documents, order: int, prune: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        texts: Documents,
+        order: int,
+        prune: tuple[int, ...],
+        smoothing: str = "modified_kneser_ney",
+    ) -> None:
         self.order = order
         raw: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(order + 1)]
         for text in texts:
@@ -74,7 +88,14 @@ class Reference:
             {gram for gram in self.adjusted[n] if raw[n][gram] > limits[n]}
             for n in range(order + 1)
         ]
-        self.discounts = [self.discounts_of(self.adjusted[n]) for n in range(order + 1)]
+        discounts_of = self.one_discount if smoothing == "kneser_ney" else self.discounts_of
+        self.discounts = [discounts_of(self.adjusted[n]) for n in range(order + 1)]
+
+    @staticmethod
+    def one_discount(adjusted: Counter[tuple[int, ...]]) -> tuple[float, ...]:
+        n = Counter(adjusted.values())
+        one = n[1] / (n[1] + 2 * n[2]) if n[1] and n[2] else PLAIN_FALLBACK
+        return (0, one, one, one)
 
     @staticmethod
     def discounts_of(adjusted: Counter[tuple[int, ...]]) -> tuple[float, ...]:
@@ -146,8 +167,10 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("prune", PRUNE, ids=str)
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
-def test_it_is_the_model_of_the_papers(order: int, prune: tuple[int, ...]) -> None:
-    model, reference = fitted(order, prune), Reference(documents(0), order, prune[:order])
+@pytest.mark.parametrize("smoothing", KINDS)
+def test_it_is_the_model_of_the_papers(smoothing: str, order: int, prune: tuple[int, ...]) -> None:
+    model = fitted(order, prune, smoothing=smoothing)
+    reference = Reference(documents(0), order, prune[:order], smoothing)
     for history in histories(0):
         cut = history[len(history) - min(len(history), order - 1) :]
         expected = torch.tensor(
@@ -159,6 +182,9 @@ def test_it_is_the_model_of_the_papers(order: int, prune: tuple[int, ...]) -> No
 
 def test_the_corpus_estimates_discounts_and_falls_back() -> None:
     """Else the test above would see one way only."""
+    plain = [Reference(documents(0), 5, (), "kneser_ney").discounts[n][1] for n in range(1, 6)]
+    assert len(set(plain)) > 2
+    assert PLAIN_FALLBACK in plain
     own = Reference(documents(0), 3, ()).discounts[1:]
     assert any(found != (0, *FALLBACK) for found in own)
     assert any(
@@ -169,9 +195,14 @@ def test_the_corpus_estimates_discounts_and_falls_back() -> None:
 
 
 @pytest.mark.parametrize("prune", PRUNE, ids=str)
-@pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_every_history_has_a_distribution(order: int, prune: tuple[int, ...]) -> None:
-    model = fitted(order, prune)
+@pytest.mark.parametrize(
+    ("order", "smoothing"),
+    [(1, KINDS[0]), (2, KINDS[0]), (3, KINDS[1]), (5, KINDS[0]), (5, KINDS[1])],
+)
+def test_every_history_has_a_distribution(
+    order: int, smoothing: str, prune: tuple[int, ...]
+) -> None:
+    model = fitted(order, prune, smoothing=smoothing)
     for history in histories(1):
         log_p = model(torch.tensor([history]), None)[0][0, -1]
         assert bool(torch.isfinite(log_p[PREDICTED]).all())
@@ -363,6 +394,10 @@ def test_a_corpus_that_is_none_is_refused(ids: list[Any], message: str) -> None:
         ({"order": 2, "prune": (0, 0, 1)}, "at most one value"),
         ({"sizes": (VOCABULARY, 3)}, "model.sizes"),
         ({"pad_id": 5}, "model.pad_id"),
+        (
+            {"smoothing": "laplace"},
+            "model.smoothing must be one of modified_kneser_ney, kneser_ney",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:

@@ -101,7 +101,11 @@ def made(
         output_dir=folder,
         model=model,
         validation=[str(texts / "val.txt")],
-        settings=[*SETTINGS, *FAMILIES[model], *settings],
+        settings=[
+            setting
+            for setting in [*SETTINGS, *FAMILIES[model], *settings]
+            if not (model.startswith("ngram") and setting.startswith("train."))
+        ],
         progress=lambda now: stop(now.step),
     )
 

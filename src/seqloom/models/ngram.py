@@ -1,4 +1,4 @@
-"""The n-gram language model: interpolated modified Kneser-Ney, in sorted arrays.
+"""The n-gram language model: interpolated Kneser-Ney, modified or plain, in sorted arrays.
 
 The probability of a word is that of the longest known n-gram that ends in it, times a weight for each longer
 history that is known:
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, cast, final
+from typing import Annotated, NamedTuple, Self, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.models.config_checks import Size, field_problems, raise_problems
-from seqloom.models.ngram_counts import EstimatedOrder, Integers, estimate
+from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
+from seqloom.models.ngram_counts import DISCOUNTS, EstimatedOrder, Integers, estimate
 from seqloom.models.sizes import named_sizes
 from seqloom.shapes import IGNORE
 
@@ -39,6 +39,9 @@ class NgramConfig:
     prune: tuple[int, ...] = ()
     """For each order, n-grams that occur at most this often are dropped; the last value holds for all higher
     orders. Words are never dropped."""
+    smoothing: Annotated[str, one_of(DISCOUNTS)] = "modified_kneser_ney"
+    """modified_kneser_ney: discounts for words that were seen once, twice and more often (Chen and Goodman
+    1999). kneser_ney: one discount for each order."""
     sizes: tuple[int, ...] = ()
     """The number of n-grams of each order, first the vocabulary; comes from training."""
     pad_id: int = 0
@@ -243,7 +246,13 @@ class Ngram(nn.Module):
         """
         c, predicted = config, config.predicted.numpy()
         orders = estimate(
-            ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune
+            ids,
+            order=c.order,
+            bos=c.bos_id,
+            eos=c.eos_id,
+            predicted=predicted,
+            prune=c.prune,
+            smoothing=c.smoothing,
         )
         return cls.of(c, orders)
 

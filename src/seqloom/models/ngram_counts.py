@@ -1,5 +1,6 @@
-"""Interpolated modified Kneser-Ney estimation, in arrays.
+"""Interpolated Kneser-Ney estimation, modified or plain, in arrays.
 
+    Kneser and Ney 1995: Improved backing-off for m-gram language modeling
     Chen and Goodman 1999: An empirical study of smoothing techniques for language modeling, section 3 and
         equation 26
     Heafield, Pouzyrevsky, Clark and Koehn 2013: Scalable modified Kneser-Ney language model estimation
@@ -13,6 +14,7 @@ order of hw:
     a(g)     = how often g occurs, for the highest order and where g begins with <s>; elsewhere how many words
                occur before g
     D(k)     = k - (k + 1) n_{k+1} / n_k · n_1 / (n_1 + 2 n_2),   n_k = the number of g with a(g) = k
+    plain:     D(k) = n_1 / (n_1 + 2 n_2) for every k, one discount an order
 
 An n-gram that was pruned gives its whole count to γ(h).
 
@@ -38,6 +40,8 @@ Floats = NDArray[np.float64]
 
 FALLBACK = (0.5, 1.0, 1.5)
 """D(1), D(2), D(3) where they do not follow from counts of counts (lmplz --discount_fallback)."""
+PLAIN_FALLBACK = 0.75
+"""The one discount where it does not follow."""
 
 
 class CountedOrder(NamedTuple):
@@ -140,16 +144,31 @@ def adjusted_counts(counted: Sequence[CountedOrder], bos: int) -> list[Integers]
     return adjusted
 
 
-def discounts(adjusted: Integers) -> Floats:
+def modified_discounts(adjusted: Integers) -> Floats:
     """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26); the fallback where one of these is
     0, or some D(k) <= 0."""
-    n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+    n = _counts_of_counts(adjusted)
     k = np.arange(1, 4)
     if n[k].all():
         discount = k - (k + 1) * n[k + 1] / n[k] * n[1] / (n[1] + 2 * n[2])
         if (discount > 0).all():
             return np.concatenate(([0.0], discount))
     return np.array((0.0, *FALLBACK))
+
+
+def plain_discounts(adjusted: Integers) -> Floats:
+    """D(0) to D(3), of which all but D(0) are one (Kneser and Ney); the fallback where n_1 or n_2 is 0."""
+    n = _counts_of_counts(adjusted)
+    discount = n[1] / (n[1] + 2 * n[2]) if n[1] and n[2] else PLAIN_FALLBACK
+    return np.array((0.0, discount, discount, discount))
+
+
+def _counts_of_counts(adjusted: Integers) -> Floats:
+    """n_0 to n_4, and n_5 for all that are larger."""
+    return np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+
+
+DISCOUNTS = {"modified_kneser_ney": modified_discounts, "kneser_ney": plain_discounts}
 
 
 def estimate(
@@ -160,14 +179,14 @@ def estimate(
     eos: int,
     predicted: NDArray[np.bool_],
     prune: Sequence[int] = (),
+    smoothing: str = "modified_kneser_ney",
 ) -> list[EstimatedOrder]:
     """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as
     long.
 
     `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur
-        at
-    most `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an
-    id that no text has.
+    at most `prune[k-1]` times are dropped; the last value holds for all higher orders. `smoothing` is one of
+    DISCOUNTS. Raises DataError for an id that no text has.
     """
     stream = with_bos(ids, bos=bos, eos=eos, predicted=predicted)
     counted = count_orders(stream, order, len(predicted), bos)
@@ -182,7 +201,7 @@ def estimate(
         order_k, a = counted.pop(0), adjusted.pop(0)  # which frees their memory after this step
         most_pruned = prune[min(k, len(prune) - 1)] if prune and k else -1  # words are never pruned
         kept = order_k.times > most_pruned
-        discount = discounts(a)[np.minimum(a, 3)]
+        discount = DISCOUNTS[smoothing](a)[np.minimum(a, 3)]
         total = np.bincount(order_k.prefix, a, len(numbers))
         gamma = np.bincount(order_k.prefix, np.where(kept, discount, a), len(numbers))
         gamma = np.divide(gamma, total, out=np.ones_like(gamma), where=total > 0)

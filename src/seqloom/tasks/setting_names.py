@@ -33,6 +33,8 @@ TRAIN = frozenset(
     )
 )
 """What the training loop reads, whatever the task."""
+FITTED = frozenset({"train.seed", "train.threads"})
+"""Of these what is read where a model is estimated without gradients."""
 FINE_TUNING: dict[str, object] = {
     "learning_rate": 5e-5,
     "epochs": 3.0,

@@ -159,11 +159,6 @@ def refuse_unread(
             raise UsageError(
                 f"model.{name} changes nothing for {task.name} (it is for {', '.join(tasks)}); leave it out"
             )
-    if run.train.objective and issubclass(model_family(family)[1], FittedModel):
-        raise UsageError(
-            f"train.objective changes nothing for {family}, which is estimated without gradients;"
-            " leave it out"
-        )
 
 
 def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[str, Any]:

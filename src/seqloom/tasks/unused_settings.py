@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 
-from seqloom.config import DataConfig, RunConfig
+from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.formats.form_settings import unread_by
+from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
-from seqloom.protocols import Task
+from seqloom.protocols import FittedModel, Task
 from seqloom.runs import run_folder
 from seqloom.runs.settings import model_fields
+from seqloom.tasks.setting_names import FITTED
 
 
 def unused_with_others(run: RunConfig) -> dict[str, str]:
@@ -24,6 +27,14 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
         reasons["train.batch_tokens"] = (
             "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows"
         )
+    family = str(run.model["name"])
+    if issubclass(model_family(family)[1], FittedModel):
+        for one in fields(TrainConfig):
+            name = f"train.{one.name}"
+            if name not in FITTED:
+                reasons[name] = (
+                    f"{name} changes nothing for {family}, which is estimated without gradients"
+                )
     return reasons | run_folder.idle_decoding(run.decode)
 
 

@@ -31,6 +31,8 @@ PreTokenizer = pre_tokenizers.PreTokenizer
 
 SPECIALS: Vocabulary = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
 UNKNOWN_WORD = SPECIAL_TOKENS[UNK]
+WORD_KINDS = ("words", "whitespace")
+"""Kinds that take `<unk>` in a text for the unknown word."""
 METASPACE = "▁"
 """Begins the words of `unigram`, in place of a space."""
 CONTINUATION = "##"

@@ -10,7 +10,9 @@ from typing import Any, TypedDict
 
 from seqloom.config import SECTIONS
 from seqloom.models import about_sizes, all_families, encoder_families, model_family
+from seqloom.protocols import FittedModel
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
+from seqloom.tasks.setting_names import FITTED
 
 FamilySummary = TypedDict(
     "FamilySummary",
@@ -39,7 +41,8 @@ def families() -> list[FamilySummary]:
 def settings_of(name: str) -> list[dict[str, str]]:
     """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown
     one."""
-    config, _, _ = model_family(name)
+    config, model, _ = model_family(name)
+    fitted = issubclass(model, FittedModel)
     settings = []
     for section, kind in {"model": config, **SECTIONS}.items():
         if section == "head" and name not in encoder_families():
@@ -48,6 +51,8 @@ def settings_of(name: str) -> list[dict[str, str]]:
         for field in dataclasses.fields(kind):
             if field.name not in FROM_TOKENIZER | FROM_DATA:
                 key, meaning = f"{section}.{field.name}", documented.get(field.name, "")
+                if fitted and section == "train" and key not in FITTED:
+                    continue
                 settings.append({"key": key, "default": _default(field), "meaning": meaning})
     return settings
 

@@ -120,6 +120,10 @@ DIALECTS: dict[str, tuple[str, dict[int, Scores]]] = {
             5: (-0.9, -0.25, -0.1),
         },
     ),
+    "a word with a vertical tab": (
+        changed("-0.6\ttape\t-0.1", "-0.6\ttape\t-0.1\n-0.9\tta\vpe\t-0.4").replace("1=5", "1=6"),
+        {},
+    ),
     "a word twice": (
         changed("-0.6\ttape\t-0.1", "-0.6\ttape\t-0.1\n-0.9\ttape\t-0.4").replace("1=5", "1=6"),
         {},

@@ -66,6 +66,7 @@ def score(
         json: One JSON object for each text, or one line for all pairs.
     """
     given = read_settings(settings, () if options.text else ("data",))
+    from seqloom.tasks.language_modeling.score import log_unlike_unknown
     from seqloom.tasks.model import refuse_all_but_lines, refuse_unread_data
 
     if options.pairs is not None:
@@ -88,13 +89,16 @@ def score(
     refuse_all_but_lines(given.data)
     path = file[0] if file else "-"
     scores = _scores(folder, path, options, given.config)
+    if options.text:
+        scores = list(scores)
+        log_unlike_unknown([[scored.unknown for scored in scores]], "the texts")
     if json:
         for scored in scores:
             put_json(scored.summary())
     elif options.text and not options.tokens:
         _put_alternatives(list(scores))
     else:
-        for scored in list(scores) if options.text else scores:
+        for scored in scores:
             _put_scored(scored, options.tokens)
 
 

@@ -112,7 +112,10 @@ class MaskFiller(TextModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Pseudo-perplexity and its kin on documents."""
         self.check("evaluate", request, paths)
-        return Evaluation(evaluate_masked(self.run, paths, data_config(self.folder, request.data)))
+        metrics = evaluate_masked(self.run, paths, data_config(self.folder, request.data))
+        tokenizer = self.run.tokenizer
+        vocabulary = {"vocabulary": tokenizer.vocabulary_size}
+        return Evaluation(metrics | vocabulary, details={"tokenizer": tokenizer.kind})
 
     def fill(
         self,

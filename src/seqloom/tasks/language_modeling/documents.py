@@ -4,7 +4,7 @@ training share."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
-from seqloom.protocols import SpecialIds, Tokenizer, context_of
+from seqloom.protocols import SpecialIds, StoredTokenizer, context_of
 from seqloom.runs.progress import logged_report
 from seqloom.text.special_tokens import SPECIAL_IDS
+from seqloom.text.tokenizer_kinds import UNKNOWN_WORD, WORD_KINDS
 
 CHUNK = 2**16
 """Tokens of documents that are scored together."""
@@ -43,13 +44,27 @@ def each_piece(
         yield from read_documents(files, data, report)
 
 
+def log_spelled_unknown(pieces: Iterable[DocumentPiece], kind: str) -> Iterator[DocumentPiece]:
+    """The pieces; at the end it is logged how many `<unk>` they spell, if this kind of tokenizer takes it for
+    text. Benchmarks have it in the place of rare words."""
+    spelled = 0
+    for piece in pieces:
+        spelled += piece.text.count(UNKNOWN_WORD)
+        yield piece
+    if spelled and kind not in WORD_KINDS:
+        logger.info(
+            f"{spelled:,} {UNKNOWN_WORD} in the texts are read as characters; data.tokenizer=whitespace or"
+            " words takes each for one unknown word, as published perplexities do"
+        )
+
+
 def each_document(
-    paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer
+    paths: Sequence[str], data: DataConfig, tokenizer: StoredTokenizer
 ) -> Iterator[Document]:
     """The documents of the named files and folders as ids, one at a time."""
     ids: list[int] = []
     texts: list[str] = []
-    for piece in each_piece(paths, data):
+    for piece in log_spelled_unknown(each_piece(paths, data), tokenizer.kind):
         ids += tokenizer.encode([piece.text])[0]
         texts.append(piece.text)
         if piece.last:
@@ -108,14 +123,17 @@ def stride_of(model: object, stride: int | None) -> int | None:
     return stride or (None if context is None else max(context // 2, 1))
 
 
-def describe_scoring(model: object, stride: int | None, tokenizer: Tokenizer) -> str:
+def describe_scoring(model: object, stride: int | None, tokenizer: StoredTokenizer) -> str:
     """How log-probabilities are computed, in one line."""
     context, special_ids = context_of(model), tokenizer.special_ids
     begin = " ".join(tokenizer.pieces(special_ids.bos)) or "the first token"
     end = "nothing ends a text"
     if special_ids.eos is not None:
         end = f"{tokenizer.pieces([special_ids.eos])[0]} at the end is predicted"
-    text = f"log-probabilities in nats; {begin} is fed and never predicted, {end}"
+    text = (
+        f"log-probabilities in nats, vocabulary of {tokenizer.vocabulary_size:,} ({tokenizer.kind});"
+        f" {begin} is fed and never predicted, {end}"
+    )
     if context is None:
         return f"{text}; every token is read with all that stands before it in its text"
     step = stride_of(model, stride)

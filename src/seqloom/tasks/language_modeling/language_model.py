@@ -73,4 +73,11 @@ class LanguageModel(TextModel):
         logger.info(describe_scoring(model, request.stride, tokenizer))
         documents = each_document(paths, data_config(self.folder, request.data), tokenizer)
         stride = stride_of(model, request.stride)
-        return Evaluation(evaluate_documents(model, documents, stride, tokenizer.special_ids))
+        metrics = evaluate_documents(model, documents, stride, tokenizer.special_ids)
+        if metrics["unknown_percent"]:
+            logger.info(
+                f"{metrics['unknown_percent']:.2f} % of the tokens are unknown words, whose spelling is not"
+                " scored: perplexity can be compared only with that of a model whose vocabulary is the same"
+            )
+        vocabulary = {"vocabulary": tokenizer.vocabulary_size}
+        return Evaluation(metrics | vocabulary, details={"tokenizer": tokenizer.kind})

@@ -139,6 +139,20 @@ class Scorer:
                 )
 
 
+def log_unlike_unknown(groups: Iterable[Sequence[int]], which: str, model: str = "") -> None:
+    """Logs where texts whose likelihoods are compared have unlike numbers of unknown words, which are given.
+    All unknown words share one probability, so that such a comparison says little."""
+    numbers = [set(group) for group in groups]
+    unlike = sum(len(group) > 1 for group in numbers)
+    if unlike:
+        of = f"{printable(model)}: " if model else ""
+        share = which if len(numbers) == 1 else f"in {unlike:,} of {len(numbers):,} {which}"
+        logger.info(
+            f"{of}{share} have unlike numbers of unknown words, whose spelling is not scored: a text with"
+            " more of them may be ranked too high"
+        )
+
+
 def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> tuple[Token, ...]:
     if score.ranks is None:
         return ()
@@ -175,6 +189,8 @@ class Contrast:
     """group -> pairs whose first text is more likely; in `halves`, pairs whose texts are equally likely."""
     halves: dict[str, int]
     pairs: dict[str, int]
+    unknown: list[tuple[int, int]]
+    """Unknown words in the two texts of each pair."""
 
     def accuracy(self, group: str | None = None) -> tuple[float, float, float]:
         """(percent, low, high) of a group, or of all; the ends of the 95 % interval (Wilson)."""
@@ -202,7 +218,9 @@ def contrast(
     models = [(folder, Scorer(folder)) for folder in folders]
     for _, scorer in models:
         scorer.log_unscored_token()
-    found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
+    found = [
+        Contrast(folder=folder, hits={}, halves={}, pairs={}, unknown=[]) for folder in folders
+    ]
     for path in paths:
         pairs = list(
             each_pair([path], replace(data, source=better, target=worse), notices=path == paths[0])
@@ -219,7 +237,10 @@ def contrast(
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]
         for (_, scorer), result in zip(models, found, strict=True):
-            scores = [score.log_probability for score in scorer.score(texts)]
+            found_scores = list(scorer.score(texts))
+            scores = [score.log_probability for score in found_scores]
+            unknown = [score.unknown for score in found_scores]
+            result.unknown.extend(zip(unknown[::2], unknown[1::2], strict=True))
             for group, good, bad in zip(groups, scores[::2], scores[1::2], strict=True):
                 for counts, hit in (
                     (result.hits, good > bad),
@@ -227,4 +248,6 @@ def contrast(
                     (result.pairs, True),
                 ):
                     counts[group] = counts.get(group, 0) + hit
+    for result in found:
+        log_unlike_unknown(result.unknown, "pairs the two texts", result.folder)
     return found

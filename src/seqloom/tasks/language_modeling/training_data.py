@@ -28,7 +28,12 @@ from seqloom.protocols import (
     context_of,
 )
 from seqloom.runs.progress import every_few_seconds, log_progress
-from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
+from seqloom.tasks.language_modeling.documents import (
+    Document,
+    each_piece,
+    log_spelled_unknown,
+    score_documents,
+)
 from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     check_same_data,
@@ -143,7 +148,8 @@ class DocumentSplit:
         """The training text, up to `data.learn_from` characters."""
         data = self.data
         remaining = math.inf if data.tokenizer == "characters" else data.learn_from
-        for piece in log_progress(self.training(notices=True), "texts read for the tokenizer"):
+        pieces = log_spelled_unknown(self.training(notices=True), data.tokenizer)
+        for piece in log_progress(pieces, "texts read for the tokenizer"):
             if remaining <= 0:
                 logger.info(
                     f"the tokenizer is learned from the first {data.learn_from:,} characters"

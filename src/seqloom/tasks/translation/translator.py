@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import ClassVar, final
+
+import numpy as np
 
 from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
@@ -13,6 +17,7 @@ from seqloom.runs.progress import chunked, each_record, read_pair_list
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
+from seqloom.tasks.data_report import unknown_percent
 from seqloom.tasks.model import TextModel, single_path
 from seqloom.tasks.translation.attention import (
     WHOLE_TOKENS,
@@ -122,7 +127,7 @@ class Translator(TextModel):
             evaluate_config(self.folder, request.evaluate),
             self.measure,
         )
-        return evaluate_pairs(
+        found = evaluate_pairs(
             self.run.model,
             self.run.tokenizer,
             pairs,
@@ -131,3 +136,12 @@ class Translator(TextModel):
             self.measure,
             baselines=True,
         )
+        return replace(found, metrics=found.metrics | self._vocabulary(pairs))
+
+    def _vocabulary(self, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+        """What a perplexity depends on, beside the model."""
+        tokenizer = self.run.tokenizer
+        targets = tokenizer.encode([target for _, target in pairs])
+        ids = np.fromiter(chain.from_iterable(targets), np.int64)
+        unknown = unknown_percent(ids, tokenizer.special_ids)
+        return {"vocabulary": tokenizer.vocabulary_size, "unknown_percent": unknown}

@@ -26,7 +26,7 @@ from seqloom.evaluation.writing_systems import (
 )
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import log_progress, logged_report
-from seqloom.tasks.language_modeling.score import Scorer
+from seqloom.tasks.language_modeling.score import Scorer, log_unlike_unknown
 
 logger = logging.getLogger(__name__)
 
@@ -322,10 +322,15 @@ def _score(
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
         scorer.log_unscored_token()
-        scores = log_progress(
-            scorer.score(texts), f"of {counted(len(texts), 'text')} scored by {name}", every=15
+        scores = list(
+            log_progress(
+                scorer.score(texts), f"of {counted(len(texts), 'text')} scored by {name}", every=15
+            )
         )
         models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
+        unknown = {score.text: score.unknown for score in scores}
+        groups = [[unknown[text] for text in nbest.texts] for lists in read for nbest in lists]
+        log_unlike_unknown(groups, "lists the hypotheses", name)
 
     def table(nbest: NBest) -> Floats:
         columns: list[Sequence[float]] = [] if nbest.scores is None else [nbest.scores]
