@@ -21,7 +21,7 @@ from seqloom.cli import main
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.models import model_family
 from seqloom.runs.write_run import write_finished_run
-from seqloom.text.special_tokens import EOS
+from seqloom.text.special_tokens import EOS, SPECIAL_IDS, UNK
 from seqloom.text.tokenizers import train_tokenizer
 
 hf: Any = transformers
@@ -99,10 +99,10 @@ def write_run(
     name, task, fields = FAMILIES[family]
     tokenizer = train_tokenizer(TRAINED_ON, kind, 300, normalisation)
     config_class, model_class, _ = model_family(name)
+    never = [one for one in SPECIAL_IDS.forbidden if one != UNK or not tokenizer.has_unknown]
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "suppressed_ids": tuple(never), **WIDTH}
     torch.manual_seed(seed)
-    model = model_class(
-        config_class(vocabulary_size=tokenizer.vocabulary_size, **WIDTH, **fields)
-    ).eval()
+    model = model_class(config_class(**sizes, **fields)).eval()
     sharpen(model)
     run = RunConfig(
         task=task,

@@ -84,12 +84,17 @@ def test_texts_are_the_same_with_every_family_and_tokenizer(
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("t5", BEAM),
-    ("t5", BEAM | {"length_penalty": 0.0, "no_repeat_ngram": 2}),
+    ("t5", BEAM | {"length_penalty": 0.0}),
+    ("bart", BEAM | {"length_penalty": 0.0, "no_repeat_ngram": 2}),
+    ("marian", BEAM | {"early_stopping": "likely"}),
+    ("t5 v1.1", BEAM | {"early_stopping": "full", "length_penalty": 0.5}),
+    ("t5", GREEDY | {"forced_end": True}),
     ("bart", BEAM | {"length_penalty": 2.0, "n_best": 2}),
     ("marian", BEAM | {"beam": 5, "min_length": 4}),
     ("t5", GREEDY | {"min_length": 6}),
     ("bart", GREEDY | {"max_length": 64}),
-    ("gpt2", BEAM | {"no_repeat_ngram": 3, "min_length": 2}),
+    ("gpt2", BEAM | {"length_penalty": 0.5}),
+    ("gpt2", GREEDY | {"no_repeat_ngram": 3, "min_length": 2}),
     ("gpt2", GREEDY | {"max_length": 1}),
     ("gpt2", {"strategy": "sample", "top_k": 1, "temperature": 2.0, "max_length": 12}),
     ("t5", {"strategy": "sample", "min_p": 1.0, "top_p": 0.9, "max_length": 12}),
@@ -113,6 +118,7 @@ NOT_THEIRS: dict[str, dict[str, Any]] = {
     "decode.ban is not kept": GREEDY | {"ban": ("o",)},
     "decode.begin is not kept": GREEDY | {"begin": "the"},
     "decode.stop is not kept": GREEDY | {"stop": ("e",)},
+    "goes to the others": BEAM | {"no_repeat_ngram": 2},
 }
 
 

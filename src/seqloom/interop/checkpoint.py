@@ -19,7 +19,7 @@ from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.families.family import SUPPRESSED, Architecture, HubFamily
+from seqloom.interop.families.family import OWN_KEYS, Architecture, HubFamily
 from seqloom.interop.families.heads import TASKS
 from seqloom.interop.tensor_mapping import CheckpointTensors, unique_tensors
 from seqloom.interop.tensor_names import Rule
@@ -175,8 +175,8 @@ def _fields(
     read = family.options.read(content, path, str(content["model_type"]))
     fields = {**read, **architecture.fields, **below_head}
     # of an export of ours
-    if SUPPRESSED in content:
-        fields[SUPPRESSED] = content[SUPPRESSED]
+    known = model_family(family.model_type)[0].__dataclass_fields__
+    fields |= {key: content[key] for key in OWN_KEYS if key in content and key in known}
     if family.adjust_fields is not None:
         try:
             fields = family.adjust_fields(content, fields, tensors.file_names)

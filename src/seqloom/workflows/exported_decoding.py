@@ -3,11 +3,13 @@ what transformers does otherwise."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.export import Target
+from seqloom.interop.families.family import SUPPRESSED
 from seqloom.interop.hub_origin import GENERATING, HubOrigin
 from seqloom.interop.written_generation import WrittenGeneration
 from seqloom.registry import hub_task
@@ -49,6 +51,7 @@ def _written(
     special_ids, pad = run.tokenizer.special_ids, run.tokenizer.special_ids.pad
     # the <pad> of a checkpoint is used for something else too, so it is none here
     known = None if origin is None else origin.ids().get("pad_token_id")
+    suppressed: Sequence[int] = vars(target.encoder_config).get(SUPPRESSED, ())
     limits = [target.content.get(key) for key in ("n_positions", "max_position_embeddings")]
     layers = [target.content.get(key) for key in ("num_layers", "num_decoder_layers")]
     return WrittenGeneration(
@@ -58,8 +61,8 @@ def _written(
         encodes=run.model_type in ENCODER_DECODERS,
         positions=next((limit for limit in limits if isinstance(limit, int)), None),
         layers=layers,
-        renormalised=False,
-        may_be_unknown=special_ids.unk is not None,
+        renormalised=bool(suppressed) and target.family.names.output_bias is None,
+        may_be_unknown=special_ids.unk is not None and special_ids.unk not in suppressed,
     )
 
 

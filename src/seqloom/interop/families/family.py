@@ -27,9 +27,10 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 """The names of `transformers` -> ours."""
-SUPPRESSED = "suppressed_ids"
-"""Our field, and a key of our own in config.json: ids without probability. Models of transformers have no
-such mask (`export.py`)."""
+SUPPRESSED, DOCUMENTS = "suppressed_ids", "documents"
+OWN_KEYS: JsonObject = {SUPPRESSED: (), DOCUMENTS: "joined"}
+"""Our fields that are keys of our own in config.json -> what models of transformers have: no mask for ids
+that can never be a target (`export.py`), and no end of what a causal model reads where a document begins."""
 
 
 @final
@@ -92,7 +93,7 @@ class HubFamily:
 
     def notes(self, content: JsonObject) -> list[str]:
         """Notices about keys of config.json that are not read, or change only training."""
-        known = {MAY_BE_NONE, SUPPRESSED, *GENERATION_KEYS, *self.head_keys}
+        known = {MAY_BE_NONE, *OWN_KEYS, *GENERATION_KEYS, *self.head_keys}
         return self.options.notes(content, known)
 
     @property
@@ -108,6 +109,7 @@ class HubFamily:
     def config_content(self, fields: JsonObject, config: object, hub_type: str) -> Fields:
         """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""
         extra = {} if self.extra_keys is None else self.extra_keys(config)
-        if fields.get(SUPPRESSED):
-            extra = {**extra, SUPPRESSED: fields[SUPPRESSED]}
-        return self.options.write(fields, hub_type) | extra
+        own = {
+            key: fields[key] for key in OWN_KEYS if fields.get(key, OWN_KEYS[key]) != OWN_KEYS[key]
+        }
+        return self.options.write(fields, hub_type) | extra | own

@@ -54,6 +54,8 @@ from seqloom.text.tokenizers_library import (
 )
 
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
+PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Tokenizer classes of transformers that do what tokenizer.json says."""
 SPLIT_AT_SPACES = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel")
 NAMES_CODE_OR_PLACES = {
     "auto_map",
@@ -379,7 +381,7 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
                 size,
                 settings,
                 {**config, **generation},
-                marian=is_marian(folder) or config.get("model_type") == "marian",
+                marian=is_marian(folder) or _reads_as_marian(config, settings),
             )
     except FolderError:
         raise
@@ -412,6 +414,12 @@ def _language_code(text: str) -> str:
     """`>>de<<`, where a text begins with one of whatever language."""
     end = text.find("<<")
     return text[: end + 2] if text.startswith(">>") and end >= 0 else ""
+
+
+def _reads_as_marian(config: JsonObject, settings: TokenizerSettings) -> bool:
+    """Whether it has the class of Marian's tokenizers; a model that was trained here has not."""
+    plain = settings.content.get("tokenizer_class") in PLAIN_CLASSES
+    return config.get("model_type") == "marian" and not plain
 
 
 def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: str) -> None:
