@@ -16,16 +16,21 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from PIL import Image
 from tests.workflows.encoders import SIZES, VOCABULARY, pooled_as
 from torch import nn
 
 import seqloom
-from seqloom import manifest
+from seqloom import files, manifest
+from seqloom.config import RunConfig
 from seqloom.data.encoding.encoded_dataset import row_template
+from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import UsageError
+from seqloom.models.vit import ViT, ViTConfig
 from seqloom.protocols import EncodedBatch
 from seqloom.runs import run_folder
+from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, cosine
 from seqloom.tasks.text.predictor import load_reader
 from seqloom.workflows.exchange import export_model, import_model
@@ -547,3 +552,58 @@ def test_a_causal_checkpoint_that_was_fine_tuned_goes_back_with_its_marks(
         "<delimiter>",
         "<extract>",
     ]
+
+
+def test_what_says_how_rows_are_cut_is_said_to_be_left_behind(tmp_path: Path) -> None:
+    settings = [*SHORT, "data.tokenizer=bytes", "model.layers=1", "data.max_length=20"]
+    seqloom.train(
+        "text-classification",
+        [table(tmp_path)],
+        output_dir=tmp_path / "run",
+        model="bert:tiny",
+        settings=settings,
+    )
+    notes: Any = export_model(str(tmp_path / "run"), str(tmp_path / "out"))["notes"]
+    (note,) = notes
+    assert note.startswith("data.max_length=20 of the training is not kept")
+    long = ["the cat sleeps " * 3]
+    cut = load_reader(tmp_path / "out", {"max_length": 20}).predict(long)
+    assert cut == load_reader(tmp_path / "run").predict(long)
+    assert cut != load_reader(tmp_path / "out").predict(long)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_labels_of_images_are_those_of_transformers(channels: int, tmp_path: Path) -> None:
+    """Where they are resized, the two round to other pixels, by one at most."""
+    config = ViTConfig(
+        image_size=16, patch_size=4, channels=channels, labels=LABELS, width=12, layers=1, heads=2
+    )
+    torch.manual_seed(0)
+    model = ViT(config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    run = RunConfig(
+        task="image-classification", output_dir="run", model={"name": "vit", "size": "tiny"}
+    )
+    (tmp_path / "run").mkdir()
+    prepared = Preprocessing.published(16, channels).to_json()
+    files.write_json(tmp_path / "run" / run_folder.PREPROCESSOR, prepared)
+    write_finished_run(tmp_path / "run", run, model, None, [], None)
+    notes: Any = export_model(str(tmp_path / "run"), str(tmp_path / "out"))["notes"]
+    assert [one.startswith("the model reads grey images") for one in notes] == [True] * (
+        channels == 1
+    )
+    theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "out").eval()
+    processor = hf.AutoImageProcessor.from_pretrained(tmp_path / "out")
+    random = np.random.default_rng(0)
+    for number, (size, mode) in enumerate([((16, 16), "RGB"), ((16, 16), "L"), ((40, 21), "RGBA")]):
+        pixels = random.integers(0, 256, (*size, 4), dtype=np.uint8)
+        picture = Image.fromarray(pixels, "RGBA").convert(mode)
+        picture.save(tmp_path / f"{number}.png")
+        given = processor(picture.convert("L" if channels == 1 else "RGB"), return_tensors="pt")
+        with torch.no_grad():
+            expected = theirs(**given).logits.softmax(-1)[0].tolist()
+        near = 1e-5 if size == (16, 16) and (mode == "L" or channels == 3) else 0.02
+        for folder in ("run", "out"):
+            (found,) = seqloom.load(tmp_path / folder).predict([str(tmp_path / f"{number}.png")])
+            assert list(found.probabilities.values()) == pytest.approx(expected, abs=near)

@@ -22,9 +22,11 @@ from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models import family_name
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
+from seqloom.models.vit import ViT
 from seqloom.registry import hub_task
 from seqloom.run_file import read_run_file
 from seqloom.runs import run_folder
+from seqloom.runs.settings import saved_data_settings
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
@@ -193,7 +195,7 @@ def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonO
     notices about what transformers does otherwise."""
     run, origin = source.run, source.origin
     if run is None:
-        return {}, []
+        return {}, _colour_notices(source.model)
     trained = _is_trained(source)
     write_tokenizer(out, run, origin, trained=trained)
     ids, content, notices = exported_decoding(run, origin, target, trained=trained)
@@ -206,7 +208,31 @@ def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonO
         and not isinstance(source.model, EncoderWithHead)
     ):
         write_pooling(out, origin.pooling, config.width)
-    return ids, notices
+    return ids, [*notices, *_reading_notices(source)]
+
+
+def _colour_notices(model: nn.Module) -> list[str]:
+    if not isinstance(model, ViT) or model.config.channels != 1:
+        return []
+    notice = (
+        "the model reads grey images: give transformers images in mode L, as its pipeline makes three colours"
+        " of each"
+    )
+    return [notice]
+
+
+def _reading_notices(source: _Source) -> list[str]:
+    """About settings of a training that say what a row is, for which the files of the hub have no place."""
+    saved = saved_data_settings(source.folder) or {}
+    if not isinstance(source.model, EncoderWithHead):
+        return []
+    given = {name: saved.get(name) for name in ("max_length", "stride")}
+    return [
+        f"data.{name}={value} of the training is not kept: give it again where the export is opened (--set"
+        f" data.{name}={value}), and to the tokenizer in transformers"
+        for name, value in given.items()
+        if value is not None
+    ]
 
 
 def _is_trained(source: _Source) -> bool:
