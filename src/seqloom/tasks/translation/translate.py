@@ -82,7 +82,9 @@ def decode_texts(
         for i, hypotheses in zip(rows, generated, strict=True):
             outputs[i] = []
             for hypothesis in require_hypotheses(hypotheses, options.strategy):
-                text = cut_at(tokenizer.decode(hypothesis.tokens), decode.stop)
+                # what each output is forced to begin with may be text
+                written = [*special_ids.bos[1:], *hypothesis.tokens]
+                text = cut_at(tokenizer.decode(written), decode.stop)
                 outputs[i].append(DecodedText(text, hypothesis.score, hypothesis.finished))
     return outputs
 

@@ -111,7 +111,7 @@ def special_ids_of(
     else:
         bos, template = _present(configured_bos), SpecialTokenTemplate()
     around = (*template.prefix, *template.separator, *template.suffix)
-    special = {*_present(pad, specials.unk, specials.mask), *bos, *around, *without_entry}
+    special = {*_present(pad, specials.unk, specials.mask), *bos[:1], *around, *without_entry}
     special |= _never_written(config, size)
     own_pad = pad if encoder and pad is not None else -1
     # GPT-2 names its end as the unknown token, though its bytes can spell everything
@@ -125,7 +125,8 @@ def special_ids_of(
         separator=template.separator,
         suffix=template.suffix,
         mask=specials.mask,
-        forbidden=tuple(sorted(special - {eos})),
+        # what an output is forced to begin with may come again, as in transformers
+        forbidden=tuple(sorted(special - {eos, *bos[1:]})),
     )
 
 

@@ -461,7 +461,8 @@ def _special(pipeline: Pipeline, special_ids: SpecialIds) -> set[int]:
     """The ids that are no text."""
     special = {entry["id"] for entry in added_entries(pipeline, special=True)}
     special.update(
-        special_ids.bos,
+        # a forced begin may be a word
+        special_ids.bos[:1],
         special_ids.prefix,
         special_ids.separator,
         special_ids.suffix,
