@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from seqloom.errors import FolderError
+from seqloom.errors import FolderError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
@@ -97,8 +97,8 @@ def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
     vocabulary = content.get("decoder_vocab_size") or fields["vocabulary_size"]
     if vocabulary != fields["vocabulary_size"]:
         raise FolderError(
-            f"source and target must have one vocabulary here, but vocab_size is {fields['vocabulary_size']}"
-            f" and decoder_vocab_size {vocabulary}"
+            "source and target must have one vocabulary here, but vocab_size is"
+            f" {shown(fields['vocabulary_size'])} and decoder_vocab_size {shown(vocabulary)}"
         )
     two_embeddings = all(
         name in names or name.removeprefix("model.") in names

@@ -14,9 +14,17 @@ from seqloom.models.vit import ViTConfig
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
 
-def _labels(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
-    """The names of the classes, by number."""
-    return fields | {"labels": labels_of(content, "vit")}
+def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
+    """The names of the classes, by number; a square may be given by both of its sides."""
+    squares = {name: _side(fields[name]) for name in ("image_size", "patch_size")}
+    return fields | squares | {"labels": labels_of(content, "vit")}
+
+
+def _side(size: object) -> object:
+    match size:
+        case [int(height), int(width)] if height == width:
+            return height
+    return size
 
 
 def _label_keys(config: ViTConfig) -> Fields:
@@ -72,6 +80,6 @@ VIT = HubFamily(
     architectures={
         "ViTForImageClassification": Architecture(task="image-classification"),
     },
-    adjust_fields=_labels,
+    adjust_fields=_adjust,
     extra_keys=_label_keys,
 )
