@@ -270,6 +270,14 @@ class TrainConfig:
     """The largest norm of the gradient. A larger one is scaled down."""
     label_smoothing: Share = 0.0
     """Share of the target probability that is spread over the whole vocabulary."""
+    noise: tuple[str, ...] = ("random-spans",)
+    """What the task denoising does to a text: random-spans, iid-spans, iid-drop, bert, mass, deshuffling or
+    prefix-lm (T5); or one or more of infilling, sentence-permutation, document-rotation, deletion, masking
+    (BART)."""
+    noise_density: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the tokens that are corrupted. By default 0.15, and 0.3 for the kinds of BART."""
+    noise_span: Annotated[float, Field(ge=1)] = 3.0
+    """Mean length of a corrupted span of random-spans and infilling."""
     source_loss: bool = False
     """For text pairs with a language model, which reads `<s> source <delim> target </s>`: whether the loss
     counts the tokens of the source too."""

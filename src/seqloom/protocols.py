@@ -562,6 +562,11 @@ class StoredTokenizer(Tokenizer, Protocol):
         """The files of a folder that it is read from, by name."""
         ...
 
+    @property
+    def sentinels(self) -> Sequence[int]:
+        """The ids that stand for corrupted spans, number 0 first; none where it is not for denoising."""
+        ...
+
     def with_special_ids(self, special_ids: SpecialIds) -> Self:
         """The same tokenizer for a model that uses special tokens in another way."""
         ...

@@ -17,6 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import seqloom
 from seqloom.errors import UsageError
+from seqloom.manifest import MANIFEST, entry, read_list, write_list
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.training_data import impossible_targets
 from seqloom.text.tokenizers import train_tokenizer
@@ -227,10 +228,12 @@ def test_only_what_a_text_may_hold_has_probability(
     training, validation = data_of(family, tmp_path)
     old, new = tmp_path / "old", tmp_path / "new"
     shutil.copytree(trained / family, old)
-    (old / "manifest.json").unlink()
     content = json.loads((old / "config.json").read_text())
     assert content.pop("suppressed_ids") == [0, 1, *range(3, 16)]
     (old / "config.json").write_text(json.dumps(content))
+    sealed = read_list(old / MANIFEST)
+    listed = sealed.pop("files") | {"config.json": entry(old / "config.json")}
+    write_list(old / MANIFEST, listed, **sealed)
     train(
         task_of(family),
         [training],

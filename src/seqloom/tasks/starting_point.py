@@ -58,13 +58,18 @@ class StartingPoint(NamedTuple):
 
 
 def starting_point(
-    run: RunConfig, folder: Path, texts: Callable[[], Iterator[str]], first: bool
+    run: RunConfig,
+    folder: Path,
+    texts: Callable[[], Iterator[str]],
+    first: bool,
+    sentinels: int = 0,
 ) -> StartingPoint:
     """Trains a tokenizer on these texts and takes the sizes of the run; or takes the tokenizer, the sizes and
-    the weights of the model that `--from` names. A resumed run has its own."""
+    the weights of the model that `--from` names. A resumed run has its own. `sentinels`: how many a new
+    tokenizer has."""
     name, fields = str(run.model["name"]), model_fields(run.model)
     if run.model.get("from") is None:
-        tokenizer = learned_tokenizer(folder, run.data, texts, first)
+        tokenizer = learned_tokenizer(folder, run.data, texts, first, sentinels)
         config = run_folder.model_config(
             name,
             run.model["size"],

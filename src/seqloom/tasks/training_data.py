@@ -83,10 +83,14 @@ def prepare_data(
 
 
 def learned_tokenizer(
-    folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool
+    folder: Path,
+    data: DataConfig,
+    texts: Callable[[], Iterator[str]],
+    first: bool,
+    sentinels: int = 0,
 ) -> TextTokenizer:
-    """The folder's tokenizer. Where there is none yet, the first worker trains it on these texts, and writes
-    it."""
+    """The folder's tokenizer. Where there is none yet, the first worker trains it on these texts, adds
+    sentinels for so many corrupted spans, and writes it."""
     if not first or (folder / run_folder.TOKENIZER).exists():
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
@@ -96,6 +100,8 @@ def learned_tokenizer(
             f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
             f" data.vocabulary={data.vocabulary:,}"
         )
+    if sentinels:
+        tokenizer = tokenizer.with_sentinels(sentinels)
     files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
     manifest.add(folder, run_folder.TOKENIZER)
     return tokenizer

@@ -31,6 +31,12 @@ SPECIAL_IDS = SpecialIds(
 """The same for all of these tokenizers."""
 
 
+def sentinel(number: int) -> str:
+    """What stands in a text for its `number`-th corrupted span, from 0 on (Raffel et al. 2020). Tokenizers of
+    denoising have some of them as their last entries, number 0 last, as T5 has them."""
+    return f"<extra_id_{number}>"
+
+
 def for_text_pairs(special_ids: SpecialIds) -> SpecialIds:
     """How a language model reads and writes a pair of texts, `<s> source <delim> target </s>`: the source
     begins as every text does, the delimiter begins the target. A tokenizer without a delimiter has its end of

@@ -15,6 +15,7 @@ pre-tokenizer of every kind splits it, and that of `whitespace` marks it. `<unk>
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
@@ -22,7 +23,7 @@ from typing import Literal, NamedTuple, final
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqloom.text.byte_symbols import symbols_to_bytes
-from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK
+from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK, sentinel
 
 Normalisation = Literal["none", "nfc", "lower"]
 Vocabulary = dict[str, int]
@@ -116,7 +117,8 @@ def _former_whitespace() -> PreTokenizer:
 
 def _mark_special_words() -> list[normalizers.Normalizer]:
     """A word that spells a special token, except `<unk>`, is marked as a word."""
-    names = "|".join(token[1:] for token in SPECIAL_TOKENS if token != UNKNOWN_WORD)
+    tokens = [token for token in SPECIAL_TOKENS if token != UNKNOWN_WORD]
+    names = "|".join([*(token[1:] for token in tokens), r"extra_id_\d+>"])
     return [
         normalizers.Replace(
             Regex(f"(?<![^{BLANKS}])<(?=(?:{names})(?![^{BLANKS}]))"), f"{SPELLED}<"
@@ -126,7 +128,29 @@ def _mark_special_words() -> list[normalizers.Normalizer]:
 
 def word_entry(word: str) -> str:
     """The entry of a word in the vocabulary of `whitespace`."""
-    return SPELLED + word if word in SPECIAL_TOKENS else word
+    return SPELLED + word if word in SPECIAL_TOKENS or is_sentinel(word) else word
+
+
+def is_sentinel(entry: str) -> bool:
+    """Whether it names a corrupted span."""
+    return re.fullmatch(r"<extra_id_\d+>", entry) is not None
+
+
+def sentinels_of(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The ids of the sentinels, number 0 first: the last entries, in descending order."""
+    entries = by_id(vocabulary)
+    count = 0
+    while count < len(entries) and entries[-1 - count] == sentinel(count):
+        count += 1
+    return tuple(len(entries) - 1 - number for number in range(count))
+
+
+def with_sentinels(learned: Learned, count: int) -> Learned:
+    """The same with so many sentinels as its last entries."""
+    size = len(learned.vocabulary)
+    added = {sentinel(count - 1 - place): size + place for place in range(count)}
+    scores = [*learned.scores, *[0.0] * count] if learned.scores else []
+    return Learned({**learned.vocabulary, **added}, learned.merges, scores)
 
 
 def single_spaces() -> list[normalizers.Normalizer]:

@@ -18,7 +18,7 @@ from seqloom.config import tokenizer_kind
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable, shown
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.byte_symbols import byte_symbols, readable
-from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS, SPECIAL_TOKENS, UNK
+from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS, SPECIAL_TOKENS, UNK, sentinel
 from seqloom.text.tokenizer_kinds import KINDS as KINDS
 from seqloom.text.tokenizer_kinds import (
     SPECIALS,
@@ -28,6 +28,8 @@ from seqloom.text.tokenizer_kinds import (
     assemble,
     by_id,
     normalizer_of,
+    sentinels_of,
+    with_sentinels,
 )
 from seqloom.text.tokenizers_library import (
     check_ids,
@@ -60,8 +62,15 @@ class TextTokenizer:
         self.normalisation = normalisation
         self._kind = (KINDS[kind].former if former else None) or KINDS[kind]
         self._tokenizer = assemble(self._kind, learned, normalisation)
-        spelled = map(self._kind.token_bytes, by_id(learned.vocabulary)[len(SPECIAL_TOKENS) :])
-        self.token_bytes: Sequence[bytes] = (*[b""] * len(SPECIAL_TOKENS), *spelled)
+        self._learned = learned
+        self.sentinels = sentinels_of(learned.vocabulary)
+        entries = by_id(learned.vocabulary)
+        pieces = entries[len(SPECIAL_TOKENS) : len(entries) - len(self.sentinels)]
+        self.token_bytes: Sequence[bytes] = (
+            *[b""] * len(SPECIAL_TOKENS),
+            *map(self._kind.token_bytes, pieces),
+            *[b""] * len(self.sentinels),
+        )
         self.vocabulary_size = len(self.token_bytes)
         """Special ids included; smaller than asked for where the text allowed no more."""
         self.text_separator = self._kind.text_separator
@@ -84,6 +93,10 @@ class TextTokenizer:
                 checked_batch(texts), add_special_tokens=False
             )
             return [encoding.ids for encoding in encodings]
+
+    def with_sentinels(self, count: int) -> TextTokenizer:
+        """A new tokenizer with sentinels for so many corrupted spans as its last entries."""
+        return TextTokenizer(self.kind, with_sentinels(self._learned, count), self.normalisation)
 
     def with_special_ids(self, special_ids: SpecialIds) -> Self:
         """The same tokenizer for a model that uses special tokens in another way."""
@@ -144,10 +157,9 @@ class TextTokenizer:
         A byte that is no whole character in its piece is shown in hexadecimal, such as `⟨e2⟩`.
         """
         check_ids(ids, self.vocabulary_size)
-        return [
-            SPECIAL_TOKENS[i] if i < len(SPECIAL_TOKENS) else readable(self.token_bytes[i])
-            for i in ids
-        ]
+        names = {i: sentinel(number) for number, i in enumerate(self.sentinels)}
+        names |= dict(enumerate(SPECIAL_TOKENS))
+        return [names[i] if i in names else readable(self.token_bytes[i]) for i in ids]
 
     def normalise(self, text: str) -> str:
         """The text as `data.normalisation` changes it."""
@@ -305,7 +317,7 @@ def _check_learned(kind: str, learned: Learned) -> None:
     if not all(type(i) is int for i in ids) or sorted(ids) != list(range(len(vocabulary))):
         raise ValueError("its ids are not the numbers from 0 on, each once")
     entries = by_id(vocabulary)
-    pieces = entries[len(SPECIALS) :]
+    pieces = entries[len(SPECIALS) : len(entries) - len(sentinels_of(vocabulary))]
     if tuple(entries[: len(SPECIALS)]) != SPECIAL_TOKENS:
         raise ValueError(
             f"its ids 0 to {len(SPECIALS) - 1} are not {' '.join(SPECIAL_TOKENS[:5])} ..."

@@ -133,9 +133,9 @@ def test_it_learns_to_translate_and_answers_as_it_was_taught(tmp_path: Path) -> 
             "model.context=40",
             "model.bidirectional_source=true",
             "data.tokenizer=words",
-            "train.max_steps=250",
-            "train.learning_rate=0.01",
-            "train.evaluate_every=250",
+            "train.max_steps=400",
+            "train.learning_rate=0.005",
+            "train.evaluate_every=400",
         ],
     )
     model = seqloom.load(tmp_path / "run")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 from torch import nn
 
@@ -160,15 +160,26 @@ class DocumentSplit:
             yield piece.text
 
 
-def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
+@final
+class CorpusStores(NamedTuple):
+    """Documents as ids, and the model that reads them."""
+
+    start: StartingPoint
+    corpus: CorpusStore
+    validation: CorpusStore
+
+
+def prepare_stores(
+    run_config: RunConfig, folder: Path, first: bool, sentinels: int = 0
+) -> CorpusStores:
     """Reads the documents, trains the tokenizer on the training part alone (or takes the folder's), builds
-    the stores."""
+    the stores. A new tokenizer has sentinels for so many corrupted spans."""
     data = run_config.data
     split = DocumentSplit(data, run_config.train.seed)
     fingerprints = [fingerprint(path) for path in split.files]
     check_same_data(folder, fingerprints)
     split.hold_out()
-    start = starting_point(run_config, folder, split.tokenizer_texts, first)
+    start = starting_point(run_config, folder, split.tokenizer_texts, first, sentinels)
     tokenizer = start.tokenizer
     common = {
         "read": stored_reading_settings(data),
@@ -190,6 +201,12 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
     if first:
         totals = {"training": asdict(corpus.totals), "validation": asdict(validation.totals)}
         record_data(folder, fingerprints, **totals)
+    return CorpusStores(start, corpus, validation)
+
+
+def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
+    """The training data of a language model."""
+    start, corpus, validation = prepare_stores(run_config, folder, first)
     return PreparedCorpus(
         run=run_config,
         start=start,

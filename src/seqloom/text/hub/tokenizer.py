@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import secrets
 import unicodedata
@@ -45,6 +46,7 @@ from seqloom.text.hub.tokenizer_files import (
     tokenizer_file_names,
     tokenizer_json,
 )
+from seqloom.text.special_tokens import sentinel
 from seqloom.text.tokenizers_library import (
     check_ids,
     checked_batch,
@@ -135,6 +137,14 @@ class HubTokenizer:
             if i < self.vocabulary_size and i not in self._special:
                 spelled[i] = self._decoder.token_bytes(token)
         return tuple(spelled)
+
+    @cached_property
+    def sentinels(self) -> tuple[int, ...]:
+        """The ids of `<extra_id_0>` and on, as T5 has them for corrupted spans; none in other checkpoints."""
+        numbers = itertools.takewhile(
+            lambda number: sentinel(number) in self._entries, itertools.count()
+        )
+        return tuple(self._entries[sentinel(number)] for number in numbers)
 
     @cached_property
     def _names(self) -> dict[int, str]:

@@ -1,0 +1,87 @@
+"""What `check` says of the texts of a denoising model: their sizes, and what noise makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from seqloom.config import RunConfig
+from seqloom.errors import UsageError
+from seqloom.tasks.data_report import (
+    DataReport,
+    Row,
+    pieces_of,
+    quantiles,
+    shown_pieces,
+    table_of,
+    training_table,
+    unknown_percent,
+)
+from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
+from seqloom.tasks.training_data import prepare_data, total_steps
+from seqloom.training.distributed import World
+
+SHOWN = 3
+"""Windows of the first batch that are shown."""
+
+
+def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
+    """Examines documents as a training with these settings would read them."""
+    if test:
+        raise UsageError("--test changes nothing for denoising, whose texts have no answers")
+    data = prepare_data(prepare_noisy_corpus, run, folder, World())
+    tokenizer, windows = data.tokenizer, data.windows
+    stores = {"train": data.corpus, "validation": data.validation}
+    splits: dict[str, dict[str, float]] = {}
+    lengths = {}
+    for name, store in stores.items():
+        splits[name] = {"documents": store.totals.documents, "ids": store.totals.ids}
+        lengths[name] = quantiles(np.diff(store.offsets))
+    rows = next(data.batches(0, 0))
+    texts = [windows.text(data.corpus, int(row)) for row in rows]
+    noisy = [windows.denoising(data.corpus, int(row)) for row in rows]
+    corrupted = sum(int(one.corrupted.sum()) for one in noisy)
+    training = {
+        "noise": ", ".join(windows.names),
+        "window": windows.plan.window,
+        "longest source": max(len(one.source) for one in noisy) + 1,
+        "longest target": max(len(one.target) for one in noisy) + 1,
+        "corrupted tokens of the first batch": corrupted,
+        "tokens of the first batch": sum(map(len, texts)),
+        "windows a batch": len(rows),
+        "batches an epoch": data.batches_an_epoch(),
+        "steps": total_steps(run.train, data),
+    }
+    first_batch = []
+    shown: list[Row] = []
+    for row, text, one in list(zip(rows, texts, noisy, strict=True))[:SHOWN]:
+        place = data.describe(np.asarray([row])).removeprefix("the windows in the documents of ")
+        parts = {"text": text, "source": one.source, "target": one.target}
+        pieces = {name: pieces_of(tokenizer, ids.tolist()) for name, ids in parts.items()}
+        first_batch.append({"line": place, **pieces})
+        shown.append((place, ""))
+        shown += [(f"  {name}", shown_pieces(pieces[name])) for name in parts]
+    unknown = {
+        name: unknown_percent(store.tokens, tokenizer.special_ids) for name, store in stores.items()
+    }
+    return DataReport(
+        splits=splits,
+        lengths=lengths,
+        tokenizer={
+            "kind": tokenizer.kind,
+            "vocabulary": tokenizer.vocabulary_size,
+            "sentinels": len(tokenizer.sentinels),
+            "unknown_percent": unknown,
+        },
+        training=training,
+        first_batch=first_batch,
+        errors=[],
+        tables=[
+            table_of("Documents", splits),
+            table_of("Length in ids", lengths),
+            training_table("Training", training),
+            ("Windows of the first batch, and what noise makes of them", ("", ""), shown),
+        ],
+    )

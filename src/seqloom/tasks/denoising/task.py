@@ -1,0 +1,62 @@
+"""The task denoising: texts with noise in, what was there out (pre-training as of T5 and BART)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from seqloom.config import RunConfig
+from seqloom.protocols import Task
+from seqloom.tasks.denoising.check_denoising import check_denoising
+from seqloom.tasks.denoising.denoiser import Denoiser
+from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
+from seqloom.tasks.model import open_text_model
+from seqloom.tasks.setting_names import (
+    FILES,
+    TABLE,
+    TOKENIZER,
+    TRAIN,
+    TRAINED_ON,
+    data,
+    fine_tuning_defaults,
+)
+
+READING = FILES | TABLE | data("text", "document")
+NOISE = frozenset({"train.noise", "train.noise_density", "train.noise_span", "train.window"})
+SPANS = {"random-spans", "infilling"}
+"""Kinds of noise whose spans have a mean length."""
+WITHOUT_SHARE = {"deshuffling", "prefix-lm", "sentence-permutation", "document-rotation"}
+"""Kinds that corrupt no share of the tokens."""
+
+
+def unused(run: RunConfig) -> Mapping[str, str]:
+    """The settings that change nothing in this run, and why."""
+    names, reasons = set(run.train.noise), {}
+    if not names & SPANS:
+        reasons["train.noise_span"] = (
+            f"train.noise_span is for {' and '.join(sorted(SPANS))}, but train.noise is"
+            f" {', '.join(run.train.noise)}"
+        )
+    if names <= WITHOUT_SHARE:
+        reasons["train.noise_density"] = (
+            f"train.noise_density is a share of tokens, but {', '.join(run.train.noise)} changes none or all"
+        )
+    return reasons
+
+
+DENOISING = Task(
+    name="denoising",
+    summary="a text with noise in; what was there out (pre-training)",
+    models=("t5", "transformer"),
+    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | NOISE,
+    reading=READING,
+    open=partial(open_text_model, Denoiser),
+    training_data=prepare_noisy_corpus,
+    check=check_denoising,
+    defaults=fine_tuning_defaults,
+    unused=unused,
+    pretrained=True,
+    hub_task="translation",
+    verb="evaluate",
+    usage="seqloom train translation DATA --from {} --output-dir NEW",
+)

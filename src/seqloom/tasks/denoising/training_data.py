@@ -1,0 +1,109 @@
+"""Texts to what the training of a denoising encoder-decoder reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from seqloom.config import RunConfig
+from seqloom.data.batching.corpus_store import CorpusStore
+from seqloom.data.batching.corpus_windows import Corpus
+from seqloom.data.batching.pair_batches import TranslationBatch
+from seqloom.errors import counted
+from seqloom.evaluation.teacher_forcing import teacher_forcing_score
+from seqloom.protocols import NewModel, Rows, StoredTokenizer, device_of
+from seqloom.tasks.denoising.noisy_windows import (
+    MEASURED,
+    NoisyWindows,
+    needed_sentinels,
+    noisy_windows,
+)
+from seqloom.tasks.language_modeling.training_data import prepare_stores
+from seqloom.tasks.starting_point import StartingPoint
+from seqloom.tasks.training_data import StepTrainingData
+from seqloom.training.objectives import Translation
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoisyCorpus(StepTrainingData):
+    """Documents as the training loop reads them."""
+
+    kind: ClassVar = "texts with noise"
+    run: RunConfig
+    start: StartingPoint
+    corpus: CorpusStore
+    validation: CorpusStore
+    windows: NoisyWindows
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        return self.start.tokenizer
+
+    def about(self) -> str:
+        trained, held = self.corpus.totals, self.validation.totals
+        validation = f"{held.documents:,} of {held.ids:,} for validation"
+        documents = counted(trained.documents, "document")
+        return f"{documents} of {counted(trained.ids, 'token')} ({validation})"
+
+    def build(self) -> NewModel:
+        return self.start.build()
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        return self.windows.epoch(self.corpus, epoch, start)
+
+    def batches_an_epoch(self) -> int:
+        return self.windows.plan.count(self.corpus)
+
+    def load(self, rows: Rows, whole: Rows) -> TranslationBatch:
+        return self.windows.batch(self.corpus, rows, whole)
+
+    def describe(self, rows: Rows) -> str:
+        begins = rows % (len(self.corpus.tokens) + self.windows.plan.window)
+        begins = (begins - self.windows.plan.window).clip(min=0)
+        places = ", ".join(map(self.corpus.place, begins[:4].tolist()))
+        return f"the windows in the documents of {places}" + (", ..." if len(rows) > 4 else "")
+
+    def objective(self) -> Translation:
+        return Translation(self.run.train.label_smoothing)
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        return denoising_metrics(model, self.windows, self.validation)
+
+
+def prepare_noisy_corpus(run_config: RunConfig, folder: Path, first: bool) -> NoisyCorpus:
+    """Raises UsageError for noise that cannot be, before anything is read."""
+    sentinels = needed_sentinels(run_config.train)
+    start, corpus, validation = prepare_stores(run_config, folder, first, sentinels)
+    return NoisyCorpus(
+        run=run_config,
+        start=start,
+        corpus=corpus,
+        validation=validation,
+        windows=noisy_windows(run_config.train, start.tokenizer),
+    )
+
+
+def denoising_metrics(model: nn.Module, windows: NoisyWindows, corpus: Corpus) -> dict[str, float]:
+    """How well a model in evaluation mode predicts each token of the targets from those before it, under
+    noise that is always the same."""
+    device = device_of(model)
+
+    def batches() -> Iterator[TranslationBatch]:
+        for rows in windows.epoch(corpus, MEASURED):
+            batch = windows.batch(corpus, rows, rows)
+            yield TranslationBatch(*(part.to(device) for part in batch))
+
+    with torch.inference_mode():
+        score = teacher_forcing_score(model, batches())
+    return {
+        "loss": score.loss,
+        "perplexity": score.perplexity,
+        "token_accuracy": score.token_accuracy,
+        "tokens": score.count,
+    }

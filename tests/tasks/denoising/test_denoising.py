@@ -1,0 +1,183 @@
+"""Denoising as a task: from text to a model that another training starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import T5ForConditionalGeneration
+
+import seqloom
+from seqloom.config import TrainConfig
+from seqloom.data.batching.corpus_windows import WindowPlan
+from seqloom.errors import UsageError
+from seqloom.registry import find_task
+from seqloom.runs.run_folder import load_run
+from seqloom.tasks.denoising.noisy_windows import noisy_windows
+from seqloom.testing import check_task
+from seqloom.text.special_tokens import EOS
+from seqloom.text.tokenizer_kinds import KINDS
+from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
+from seqloom.workflows.exchange import export_model
+from seqloom.workflows.train import train
+
+SENTENCES = [
+    f"The {a} {b} the {c}."
+    for a in ("cat", "dog")
+    for b in ("sees", "likes")
+    for c in ("mouse", "tree")
+]
+TEXT = "\n".join(" ".join(SENTENCES[i:] + SENTENCES[:i]) for i in range(8)) + "\n"
+SMALL = ["train.window=24", "train.batch_rows=8", "train.max_steps=4", "model.width=16"]
+
+
+class Corpus:
+    def __init__(self, ids: list[int]) -> None:
+        self.tokens = np.asarray(ids, np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentinels_are_entries_that_no_text_spells(kind: str) -> None:
+    plain = train_tokenizer([TEXT, "<extra_id_0> <extra_id_1> <extra_id_0>"], kind, 300)
+    tokenizer = plain.with_sentinels(3)
+    size = plain.vocabulary_size
+    assert tokenizer.vocabulary_size == size + 3
+    assert tokenizer.sentinels == (size + 2, size + 1, size)
+    assert tokenizer.pieces(tokenizer.sentinels) == [f"<extra_id_{i}>" for i in range(3)]
+    spelled = "the <extra_id_0> dog <extra_id_2>"
+    assert tokenizer.encode([spelled]) == plain.encode([spelled])
+    assert not set(tokenizer.encode([spelled])[0]) & set(tokenizer.sentinels)
+    assert tokenizer.decode([*tokenizer.sentinels]) == ""
+    again = TextTokenizer.from_json(tokenizer.to_json())
+    assert again.sentinels == tokenizer.sentinels
+    assert again.token_bytes == tokenizer.token_bytes
+
+
+def test_noise_is_a_function_of_seed_epoch_and_position() -> None:
+    """Another in each epoch, the same for any split of a batch, and every token is read once an epoch."""
+    tokenizer = train_tokenizer([TEXT], "words", 300).with_sentinels(40)
+    ids = [one for line in TEXT.splitlines() for one in [*tokenizer.encode([line])[0], EOS]]
+    corpus, config = Corpus(ids), TrainConfig(window=16, batch_rows=4)
+    windows = noisy_windows(config, tokenizer)
+    seen: dict[int, list[list[int]]] = {}
+    for epoch in (0, 1):
+        read: list[int] = []
+        for rows in windows.epoch(corpus, epoch):
+            whole = windows.batch(corpus, rows, rows)
+            for part in (rows[:1], rows[1:]):
+                if len(part):
+                    some = windows.batch(corpus, part, rows)
+                    width = some.targets.shape[1]
+                    place = 0 if len(part) == 1 and part[0] == rows[0] else 1
+                    assert torch.equal(
+                        whole.targets[place : place + len(part), :width], some.targets
+                    )
+            for row in rows:
+                read += windows.text(corpus, int(row)).tolist()
+                one = windows.denoising(corpus, int(row))
+                seen.setdefault(epoch, []).append(one.source.tolist())
+        assert sorted(read) == sorted(one for one in ids if one != EOS)
+    assert sorted(seen[0]) != sorted(seen[1])
+    again = [
+        windows.denoising(corpus, int(row)).source.tolist()
+        for rows in windows.epoch(corpus, 0)
+        for row in rows
+    ]
+    assert again == seen[0]
+    assert isinstance(windows.plan, WindowPlan)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("t5", []),
+        ("transformer", ["train.noise=[sentence-permutation, infilling]"]),
+        ("t5", ["train.noise=[prefix-lm]"]),
+    ],
+)
+def test_it_keeps_the_laws_of_tasks(model: str, settings: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 4)
+    task = find_task("denoising")
+    assert task is not None
+    check_task(
+        task,
+        [str(path)],
+        model=f"{model}:tiny",
+        settings=["train.window=24", "train.batch_rows=8", *settings],
+    )
+
+
+def test_another_training_starts_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 4)
+    train(
+        "denoising",
+        [str(path)],
+        output_dir=tmp_path / "pretrained",
+        model="t5:tiny",
+        settings=SMALL,
+    )
+    run = load_run(tmp_path / "pretrained")
+    assert len(run.tokenizer.sentinels) == 2
+    metrics = seqloom.load(tmp_path / "pretrained").evaluate([str(path)]).metrics
+    assert metrics["loss"] > 0
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(
+        "source\ttarget\n" + "".join(f"{one}\t{one.lower()}\n" for one in SENTENCES * 3)
+    )
+    train(
+        "text2text-generation",
+        [str(pairs)],
+        output_dir=tmp_path / "tuned",
+        start=tmp_path / "pretrained",
+        settings=["train.max_steps=1", "train.learning_rate=1e-30", "train.weight_decay=0"],
+    )
+    tuned = load_run(tmp_path / "tuned")
+    assert tuned.tokenizer.to_json() == run.tokenizer.to_json()
+    for name, tensor in run.model.state_dict().items():
+        assert torch.allclose(tuned.model.state_dict()[name], tensor, rtol=0, atol=1e-20)
+    export_model(str(tmp_path / "pretrained"), str(tmp_path / "hub"))
+    theirs = T5ForConditionalGeneration.from_pretrained(tmp_path / "hub")
+    source = torch.tensor([[40, 41, run.tokenizer.sentinels[0], 42, EOS]])
+    target = torch.tensor([[run.tokenizer.sentinels[0], 43, run.tokenizer.sentinels[1], EOS]])
+    with torch.no_grad():
+        inputs = torch.cat([torch.ones_like(target[:, :1]), target[:, :-1]], dim=1)
+        logits = theirs(input_ids=source, decoder_input_ids=inputs).logits
+        model: Any = run.model
+        hidden, _ = model.read(inputs, model.encode(source))
+        ours = model.output.logits(hidden)
+    # special ids that are never a target have no probability here, and are suppressed there
+    possible = ours.isfinite()
+    assert possible[..., [EOS, *run.tokenizer.sentinels]].all()
+    assert torch.allclose(ours[possible], logits[possible], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["train.noise=[random-spans, infilling]"], "train.noise must be"),
+        (["train.noise=[x]"], "must be of random-spans"),
+        (
+            ["train.noise=[mass]", "train.noise_span=4"],
+            "train.noise_span is for infilling and random-spans",
+        ),
+        (["train.noise=[deshuffling]", "train.noise_density=0.2"], "is a share of tokens"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: list[str], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    with pytest.raises(UsageError, match=said):
+        train(
+            "denoising",
+            [str(path)],
+            output_dir=tmp_path / "run",
+            model="t5:tiny",
+            settings=settings,
+        )
+    assert not (tmp_path / "run" / "run.yaml").exists()
