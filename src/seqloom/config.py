@@ -303,6 +303,8 @@ class TrainConfig:
     """auto, cpu or cuda."""
     threads: Positive | None = None
     """Threads of the CPU. Another number changes the last bits."""
+    worker_timeout: Positive = 600
+    """Seconds without a sign of another worker, after which all end."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Seed of everything that is random."""
 

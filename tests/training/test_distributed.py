@@ -162,7 +162,8 @@ from seqloom.training.distributed import joined_world
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.training_data import prepare_data
 from seqloom.tasks.translation import training_data as prepare
-from seqloom.workflows.train import remove_run_files
+from seqloom.registry import task_to_train
+from seqloom.runs.unfinished_run import remove_run_files
 
 folder, *files = sys.argv[1:]
 config = resolve("translation", files[:2], folder, None, files[2:], ["data.tokenizer=characters"], None)
@@ -170,7 +171,7 @@ with joined_world() as world:
     if not world.first:
         read = prepare.read_pair_list
         prepare.read_pair_list = lambda *given: time.sleep(1) or read(*given)  # the first is far ahead
-    prepared = prepare_data(prepare.prepare_pairs, config, Path(folder), world)
+    prepared = prepare_data(task_to_train("translation").training_data, config, Path(folder), world)
     if world.first:
         remove_run_files(Path(folder))
     print(len(prepared.store), len(prepared.validation), prepared.tokenizer.fingerprint)

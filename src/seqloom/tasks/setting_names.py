@@ -29,7 +29,7 @@ TRAIN = frozenset(
         *("objective", "learning_rate", "schedule", "warmup_steps", "layer_decay", "freeze"),
         *("beta2", "weight_decay", "clip_norm", "label_smoothing"),
         *("evaluate_every", "best", "patience", "log_every", "tensorboard"),
-        *("dtype", "device", "threads", "seed"),
+        *("dtype", "device", "threads", "worker_timeout", "seed"),
     )
 )
 """What the training loop reads, whatever the task."""

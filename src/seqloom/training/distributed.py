@@ -12,6 +12,7 @@ from typing import final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom.errors import (
@@ -24,14 +25,15 @@ from seqloom.errors import (
     shown,
 )
 from seqloom.protocols import Batch, Objective
+from seqloom.training.heartbeat import shared_store, watched_workers
 
 SHARED_ERRORS = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
 """The error classes that workers send to each other, by index; any other is sent as the first."""
 
 WORKER_TIMEOUT = timedelta(days=1)
-"""How long a worker waits for the others. Torch's half hour is too short while the first one tokenises or
-validates for all. A dead worker is noticed at once all the same: its connections are closed, and `torchrun`
-ends the rest."""
+"""How long a worker waits for the others in a sum. Torch's half hour is too short while the first one
+tokenises or validates for all. A dead worker is noticed at once all the same, as its connections are closed,
+and one that is stopped or lost by its silence (`heartbeat.py`)."""
 
 
 @final
@@ -118,9 +120,9 @@ def _variable(name: str, default: int) -> int:
 
 
 @contextmanager
-def joined_world() -> Iterator[World]:
+def joined_world(limit: float = 600) -> Iterator[World]:
     """Joins the workers that `torchrun` started; a world of one without it. Reads only RANK, WORLD_SIZE and
-    the other variables of `torchrun`."""
+    the other variables of `torchrun`. A worker that gives no sign for `limit` seconds ends the others."""
     size = _variable("WORLD_SIZE", 1)
     if "RANK" not in os.environ or size < 2:
         yield World()
@@ -134,14 +136,20 @@ def joined_world() -> Iterator[World]:
         torch.cuda.set_device(_variable("LOCAL_RANK", 0) % torch.cuda.device_count())
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     try:
-        dist.init_process_group(backend, timeout=WORKER_TIMEOUT)
+        store = shared_store(WORKER_TIMEOUT)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=WORKER_TIMEOUT
+        )
     except (ValueError, RuntimeError) as error:
         raise TrainingError(
             f"the {size} workers of torchrun must find each other at MASTER_ADDR and MASTER_PORT, but do not"
             f" ({one_line(str(error), 300)})"
         ) from None
     try:
-        yield World(dist.get_rank(), dist.get_world_size())
+        # a connection of its own, for the main thread may wait on the other
+        own = PrefixStore("watch", store.clone())  # type: ignore[attr-defined]
+        with watched_workers(own, rank, size, limit):
+            yield World(rank, size)
     finally:
         dist.destroy_process_group()
 

@@ -135,7 +135,7 @@ def train(
     else:
         folder = Path(resume)
         run_config = read_resumed(folder)
-    with joined_world() as world:
+    with joined_world(run_config.train.worker_timeout) as world:
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
         is_new = False
