@@ -266,8 +266,8 @@ class TrainConfig:
     """Decay of the mean of squared gradients (AdamW)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Weight decay of matrices (AdamW). Biases and embeddings have none."""
-    clip_norm: Annotated[float, Field(gt=0)] = 1.0
-    """The largest norm of the gradient. A larger one is scaled down."""
+    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
+    """The largest norm of the gradient. A larger one is scaled down; inf: none is."""
     label_smoothing: Share = 0.0
     """Share of the target probability that is spread over the whole vocabulary."""
     noise: tuple[str, ...] = ("random-spans",)
@@ -315,11 +315,12 @@ class DecodeConfig:
     """How text is generated. Stored in the run folder as the model's defaults."""
 
     __pydantic_config__ = STRICT
-    strategy: Literal["beam", "sample"] = "beam"
-    """beam: the most likely text that is found. sample: drawn from the model's distribution, changed by
+    strategy: Literal["beam", "greedy", "sample"] = "beam"
+    """beam: the most likely text that is found. greedy: the most likely token at each step, as a beam of 1.
+    sample: drawn from the model's distribution, changed by
     temperature, top_k, top_p and min_p."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Logits are divided by it, before all other rules."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Logits are divided by it, before all other rules. 0 is the limit: the most likely token."""
     top_k: Positive | None = None
     """Then only the k most likely tokens are kept."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -368,9 +369,9 @@ class DecodeConfig:
     """Inputs that are decoded together. It changes no result."""
 
     def __post_init__(self) -> None:
-        if self.strategy == "beam" and self.n_best > self.beam:
+        if self.strategy != "sample" and self.n_best > self.width:
             raise UsageError(
-                f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}"
+                f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.width}"
             )
         if self.beam % self.groups:
             raise UsageError(
@@ -390,6 +391,11 @@ class DecodeConfig:
             raise UsageError("decode.forced_end needs decode.max_length; give it, or leave it out")
         if not all(self.ban) or not all(self.stop):
             raise UsageError("the strings of decode.ban and decode.stop must not be empty")
+
+    @property
+    def width(self) -> int:
+        """Of the beam, where the strategy is a search."""
+        return 1 if self.strategy == "greedy" else self.beam
 
 
 @final

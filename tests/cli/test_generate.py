@@ -204,13 +204,28 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
         ),
         (["--prompt", "ab", "--set", "model.width=3"], "but not model.*", 2),
         (
-            ["--prompt", "ab", "--set", "decode.temperature=0"],
-            "decode.temperature must be greater than 0",
+            ["--prompt", "ab", "--set", "decode.temperature=-1"],
+            "decode.temperature must be greater than or equal to 0",
             2,
         ),
         (
             ["--prompt", "ab", "--set", "decode.beam=3"],
             "decode.beam changes nothing with decode.strategy=sample",
+            2,
+        ),
+        (
+            ["--prompt", "ab", "--set", "decode.strategy=greedy", "--set", "decode.beam=3"],
+            "decode.beam changes nothing with decode.strategy=greedy: it needs decode.strategy=beam",
+            2,
+        ),
+        (
+            ["--prompt", "ab", "--set", "decode.strategy=greedy", "--set", "decode.top_p=0.5"],
+            "decode.top_p changes nothing with decode.strategy=greedy: it needs decode.strategy=sample",
+            2,
+        ),
+        (
+            ["--prompt", "ab", "--set", "decode.temperature=0", "--set", "decode.seed=3"],
+            "decode.seed changes nothing with decode.temperature=0",
             2,
         ),
         (["nowhere.txt"], "nowhere.txt", 2),

@@ -72,7 +72,9 @@ def logits_processors(
         processors.append(repetition_penalty(decode.repetition_penalty, eos))
     if decode.forced_end and decode.max_length is not None and eos is not None:
         processors.append(forced_end(decode.max_length, eos))
-    if decode.strategy == "sample":
+    if decode.strategy == "sample" and decode.temperature == 0:
+        processors.append(top_k(1))
+    elif decode.strategy == "sample":
         if decode.temperature != 1 or decode.top_p < 1:  # top-p needs probabilities that sum to 1
             processors.append(temperature(decode.temperature))
         if decode.top_k is not None:
@@ -193,11 +195,12 @@ def top_k(k: int) -> LogitsProcessor:
 
 def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
     """Only the smallest set of most likely tokens whose probabilities sum to at least p; among equals the
-    lowest ids. At least one token, and all where rounding keeps even the sum of all below p.
+    lowest ids. At least one token, and all where p is 1.
 
-    Sums are in float64 over sorted tokens. First the `first_look` most likely tokens of each row are sorted,
-    then, in rows where their sum is below p, 8 times as many, and so on: a row of 50,000 is hardly ever
-    sorted.
+    Sums are in float64 over sorted tokens. They reach p where they do so up to the rounding of a
+    log-probability: exp(log 0.5) is 0.49999998 in float32. First the `first_look` most likely tokens of each
+    row are sorted, then, in rows where their sum is below p, 8 times as many, and so on: a row of 50,000 is
+    hardly ever sorted.
     """
     if not 0 < p <= 1:
         raise UsageError(f"top_p must be above 0 and at most 1, but is {p}")
@@ -206,6 +209,8 @@ def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
         vocabulary = log_probs.shape[1]
         result = torch.empty_like(log_probs)
         rows = torch.arange(len(log_probs), device=log_probs.device)  # those that are not done
+        rounding = 4 * torch.finfo(torch.promote_types(log_probs.dtype, torch.float32)).eps
+        reached = p * (1 - rounding) if p < 1 else math.inf
         # on a GPU a full sort is cheap, and waiting for the sums is not
         looked = first_look if log_probs.device.type == "cpu" else vocabulary
         while len(rows):
@@ -215,10 +220,12 @@ def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
             values, ids = most_likely(part, looked)
             mass = values.double().exp().cumsum(dim=-1)
             mass_before = F.pad(mass[:, :-1], (1, 0))  # of the more likely tokens
-            result[rows] = _keep_only(part, ids, values.masked_fill(mass_before >= p, -math.inf))
+            result[rows] = _keep_only(
+                part, ids, values.masked_fill(mass_before >= reached, -math.inf)
+            )
             if looked == vocabulary:
                 break
-            rows = rows[mass[:, -1] < p]
+            rows = rows[mass[:, -1] < reached]
             looked *= 8
         return result
 

@@ -304,6 +304,8 @@ Strategy = BeamSearch | Sampling
 def strategy_of(decode: DecodeConfig, eos: int | None = None, forced: int = 0) -> Strategy:
     """The strategy that the settings describe; `eos` is the id that ends a text, `forced` as in
     `BeamSearch`."""
+    if decode.strategy == "greedy":
+        return BeamSearch(length_penalty=decode.length_penalty)
     if decode.strategy == "sample":
         return Sampling(seed=decode.seed, samples=decode.n_best)
     return BeamSearch(

@@ -73,8 +73,10 @@ class WrittenGeneration:
 
     def _settings(self) -> Fields:
         decode = self.decode
+        # transformers knows no temperature of 0, which is greedy search
+        sampled = decode.strategy == "sample" and decode.temperature > 0
         keys: Fields = {
-            "do_sample": decode.strategy == "sample",
+            "do_sample": sampled,
             "num_beams": decode.beam if decode.strategy == "beam" else 1,
             "repetition_penalty": decode.repetition_penalty,
             "no_repeat_ngram_size": decode.no_repeat_ngram or 0,
@@ -82,13 +84,13 @@ class WrittenGeneration:
             "bad_words_ids": [[i] for i in self.special_ids.forbidden],
             **self._lengths(),
         }
-        if decode.strategy == "sample":
+        if sampled:
             keys["temperature"] = decode.temperature
             keys["top_k"] = decode.top_k or 0
             keys["top_p"] = decode.top_p
             if decode.min_p:
                 keys["min_p"] = decode.min_p
-        elif decode.beam > 1:
+        elif keys["num_beams"] != 1:
             keys["length_penalty"] = decode.length_penalty
             theirs = {ours: theirs for theirs, ours in EARLY_STOPPING.items()}
             keys["early_stopping"] = theirs[decode.early_stopping]

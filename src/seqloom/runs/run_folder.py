@@ -75,9 +75,12 @@ from seqloom.version import VERSION
 
 logger = logging.getLogger(__name__)
 
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+BEAMS = ("beam", "groups", "diversity", "refill", "early_stopping")
 IDLE = {
-    "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
-    "sample": ("beam", "length_penalty", "groups", "diversity", "refill", "early_stopping"),
+    "beam": SAMPLING,
+    "sample": (*BEAMS, "length_penalty"),
+    "greedy": (*BEAMS, *SAMPLING),
 }
 """Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
@@ -87,18 +90,27 @@ IMAGES, PATCHES = "image-classification", "masked-image-modeling"
 FROM_DATA = {"labels", "alphabet"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id", "suppressed_ids"}
 """Fields of a model's configuration that nobody sets."""
+READS_AHEAD = "a layer that reads backwards would read the tokens that are to be predicted"
+REFUSED_FIELDS = {name: {"bidirectional": READS_AHEAD} for name in ("recurrent_lm", "gpt", "ngram")}
+"""Family -> fields that other families have, and why it has none."""
 STANDARD_INPUT = "standard-input"
 """The file that keeps what was piped in."""
 
 
 def idle_decoding(decode: DecodeConfig) -> dict[str, str]:
     """Setting -> why it changes nothing with the others, as a sentence."""
-    (other,) = IDLE.keys() - {decode.strategy}
-    reasons = {
-        f"decode.{name}": f"decode.{name} changes nothing with decode.strategy={decode.strategy}: it needs"
-        f" decode.strategy={other}"
-        for name in IDLE[decode.strategy]
-    }
+    reasons = {}
+    for name in IDLE[decode.strategy]:
+        other = next(strategy for strategy in IDLE if name not in IDLE[strategy])
+        reasons[f"decode.{name}"] = (
+            f"decode.{name} changes nothing with decode.strategy={decode.strategy}: it needs"
+            f" decode.strategy={other}"
+        )
+    if decode.strategy == "sample" and decode.temperature == 0:
+        for name in SAMPLING[1:]:
+            reasons[f"decode.{name}"] = (
+                f"decode.{name} changes nothing with decode.temperature=0, which leaves the most likely token"
+            )
     if decode.groups == 1:
         reasons.setdefault(
             "decode.diversity",
@@ -252,6 +264,9 @@ def model_config(
             f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
         )
     refuse_given_fields(fields)
+    for name, reason in REFUSED_FIELDS.get(model_type, {}).items():
+        if fields.get(name):
+            raise UsageError(f"model.{name} is not for {model_type}: {reason}; leave it out")
     found = {
         "vocabulary_size": vocabulary_size,
         "labels": labels,

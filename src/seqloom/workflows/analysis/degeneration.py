@@ -283,7 +283,7 @@ def continue_prompts(
     of the seed does."""
     options = generation_options(settings, bundle.tokenizer)
     bos = bundle.tokenizer.special_ids.bos
-    batch_rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
+    batch_rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.width, 1)
     model = cast(Decodable, bundle.model)
     outputs: list[Hypothesis] = []
     for first in range(0, len(texts), batch_rows):

@@ -146,10 +146,12 @@ class ExactSearcher:
             f"beam {width}": BeamSearch(width=width, length_penalty=length_penalty)
             for width in widths
         }
-        beam = replace(self.settings, n_best=1, strategy="beam")
+        beam = replace(self.settings, n_best=1)
+        if beam.strategy == "sample":
+            beam = replace(beam, strategy="beam")
         self._options = generation_options(beam, bundle.tokenizer)
-        if self.settings.strategy == "beam":
-            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = (
+        if self.settings.strategy != "sample":
+            self.searches[f"its own: beam {beam.width}, α {beam.length_penalty:g}"] = (
                 self._options.strategy
             )
         else:
