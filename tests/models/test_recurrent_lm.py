@@ -26,6 +26,7 @@ from seqloom.models.recurrent_lm import (
 )
 from seqloom.protocols import NeuralDecodable, detach, select_rows
 from seqloom.run_file import parse
+from seqloom.runs.run_folder import model_config
 from seqloom.shapes import IGNORE
 
 PAD, BOS = 0, 1
@@ -516,6 +517,19 @@ def test_every_size_can_be_made_and_says_what_it_is(size: str) -> None:
     assert isinstance(model, NeuralDecodable)
     assert model.carries
     assert model.context is None
+
+
+@pytest.mark.parametrize("family", ["recurrent_lm", "gpt"])
+def test_a_bidirectional_core_is_refused_with_the_reason(family: str) -> None:
+    with pytest.raises(UsageError, match=r"would read the tokens that are to be predicted"):
+        model_config(family, "tiny", 20, {"bidirectional": True})
+
+
+def test_lstm_2048_2_is_two_layers_of_2048() -> None:
+    with torch.device("meta"):
+        model = RecurrentLM(RecurrentLMConfig(vocabulary_size=793_471, **SIZES["lstm-2048-2"]))
+    assert [layer.width for stack in model.stacks for layer in stack.stack] == [2048, 2048]
+    assert model.config.output == "adaptive"
 
 
 @pytest.mark.parametrize(

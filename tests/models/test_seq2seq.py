@@ -426,6 +426,25 @@ def on_meta(size: str, vocabulary: int) -> Seq2Seq:
         return Seq2Seq(Seq2SeqConfig(vocabulary_size=vocabulary, **SIZES[size]))
 
 
+def test_cho2014_has_the_figures_of_the_paper() -> None:
+    """Section 4.1 and appendix: 1,000 hidden units, embeddings of 100, 500 maxout units; the context vector
+    is the first state and an input at every step."""
+    model = on_meta("cho2014", 15_000)
+    (encoder,), (decoder,) = model.encoder.stack, model.decoder.stack
+    assert encoder.weight_h.shape == decoder.weight_h.shape == (3000, 1000)
+    assert encoder.weight_x.shape == (3000, 100)
+    assert decoder.weight_x.shape == (3000, 100 + 1000)
+    assert model.readout.linear.out_features == 2 * 500
+    assert model.attention is None
+
+
+def test_luong_is_another_name_of_attention_from_the_current_state() -> None:
+    current, luong = drawn(attend_from="current"), drawn(attend_from="luong")
+    luong.load_state_dict(current.state_dict())
+    before = [model.encode(ids(SOURCE)) for model in (current, luong)]
+    assert torch.equal(current(ids(TOKENS), before[0])[0], luong(ids(TOKENS), before[1])[0])
+
+
 def test_sutskever2014_has_the_figures_of_the_paper() -> None:
     """4 layers of 1000 LSTM cells, embeddings of 1000; "64M are pure recurrent connections (32M for
     each)"."""

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from seqloom.config import TrainConfig
+from seqloom.config import RunConfig, TrainConfig
 from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.run_file import apply_settings, parse, read_yaml, run_file_text
 from seqloom.training.optimisation import (
     SCHEDULES,
     clip_by_norm,
@@ -120,6 +121,17 @@ def test_short_gradients_are_left_to_the_bit() -> None:
     parameter.grad = torch.tensor([0.1, 0.2, 0.3])
     clip_by_norm([parameter], 1.0)
     assert parameter.grad.tolist() == torch.tensor([0.1, 0.2, 0.3]).tolist()
+
+
+def test_without_a_largest_norm_nothing_is_clipped() -> None:
+    run = apply_settings({}, ["train.clip_norm=inf"])
+    train = parse(TrainConfig, run["train"])
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3e10, 4e10])
+    assert clip_by_norm([parameter], train.clip_norm) == 5e10
+    assert parameter.grad.tolist() == torch.tensor([3e10, 4e10]).tolist()
+    again = read_yaml(run_file_text(RunConfig(task="x", output_dir="y", train=train)), "run.yaml")
+    assert parse(TrainConfig, again["train"]) == train
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

@@ -55,6 +55,8 @@ class RecurrentConfig:
     """Stacked layers."""
     bidirectional: bool = True
     """Whether each layer reads in both directions."""
+    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     normalisation: Literal["none", "layer", "batch"] = "none"
     """Normalisation of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
     connection: Literal["none", "residual", "highway"] = "none"
@@ -115,6 +117,7 @@ class RecurrentEncoder(nn.Module):
                 normalisation=c.normalisation,
                 connection=c.connection,
                 dropout=c.dropout,
+                forget_bias=c.forget_bias,
             )
         )
 

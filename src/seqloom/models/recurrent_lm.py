@@ -68,6 +68,8 @@ class RecurrentLMConfig:
     """Width of the last layer, where it differs from the others'."""
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
+    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     normalisation: Literal["none", "layer"] = "none"
     """Normalisation of the layers' sums (Ba et al. 2016)."""
     connection: Literal["none", "residual", "highway"] = "none"
@@ -178,6 +180,7 @@ class RecurrentLMConfig:
                 dropout=self.dropout,
                 variational=self.variational_dropout,
                 state_dropout=self.state_dropout,
+                forget_bias=self.forget_bias,
             )
         )
 

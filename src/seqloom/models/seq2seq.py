@@ -68,6 +68,8 @@ class Seq2SeqConfig:
     """Whether the encoder reads in both directions."""
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
+    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     normalisation: Literal["none", "layer", "batch"] = "none"
     """Normalisation of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017;
     in the encoder only)."""
@@ -82,9 +84,10 @@ class Seq2SeqConfig:
     attention_width: Annotated[Size, UsedWith(attention="additive")] = 256
     """Width of additive attention's hidden layer."""
     attend_from: Annotated[
-        Literal["previous", "current"], UsedWith(attention=("additive", "dot", "bilinear"))
+        Literal["previous", "current", "luong"], UsedWith(attention=("additive", "dot", "bilinear"))
     ] = "previous"
-    """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
+    """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (luong, another name of current; it enters
+    the output only)."""
     context: Annotated[Literal["initial", "every_step", "both"], UsedWith(attention="none")] = (
         "both"
     )
@@ -132,9 +135,9 @@ class Seq2SeqConfig:
                 f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not"
                 f" {self.output_width}"
             )
-        if self.readout == "none" and self.attention != "none" and self.attend_from == "current":
+        if self.readout == "none" and self.attention != "none" and self.attends_from_current:
             problems.append(
-                "model.attend_from=current needs a readout: the context enters nowhere else"
+                f"model.attend_from={self.attend_from} needs a readout: the context enters nowhere else"
             )
         if self.bridge == "backward" and not self.bidirectional:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
@@ -144,6 +147,11 @@ class Seq2SeqConfig:
                 " state only"
             )
         raise_problems(problems)
+
+    @property
+    def attends_from_current(self) -> bool:
+        """Whether the query is s_t."""
+        return self.attend_from != "previous"
 
     @property
     def memory_width(self) -> int:
@@ -171,6 +179,7 @@ class Seq2SeqConfig:
                 dropout=self.dropout,
                 variational=self.variational_dropout,
                 state_dropout=self.state_dropout,
+                forget_bias=self.forget_bias,
             )
         )
 
@@ -222,7 +231,7 @@ class Seq2Seq(nn.Module):
         if c.attention != "none":
             self.attention = SCORES[c.attention](c.output_width, c.memory_width, c.attention_width)
         self.reads_context = (
-            c.attend_from == "previous" if self.attention else c.context != "initial"
+            not c.attends_from_current if self.attention else c.context != "initial"
         )
         """Whether the context is an input of the decoder's steps."""
         decoder_input = c.embedding_width + (c.memory_width if self.reads_context else 0)

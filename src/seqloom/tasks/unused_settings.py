@@ -13,6 +13,9 @@ from seqloom.protocols import FittedModel, Task
 from seqloom.runs import run_folder
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.setting_names import FITTED
+from seqloom.text.special_tokens import SPECIAL_TOKENS
+
+SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 1
 
 
 def unused_with_others(run: RunConfig) -> dict[str, str]:
@@ -76,8 +79,9 @@ def unused_model_fields(task: Task, run: RunConfig) -> dict[str, str]:
         section, _, name = setting.partition(".")
         if section == "model":
             reasons[name] = reason
+    # how large the vocabulary is shows when it is learnt, and what must fit it is checked again then
     config = run_folder.model_config(
-        family, run.model["size"], run.data.vocabulary, {**given, **fixed}
+        family, run.model["size"], SMALLEST_VOCABULARY, {**given, **fixed}
     )
     for name, needed in unused_fields(config).items():
         reasons.setdefault(name, f"model.{name} changes nothing here: it needs {needed}")

@@ -27,8 +27,9 @@ from tests.layers.equations import (
 )
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.recurrent.cells import CELLS, gate_names
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 
 UNSCALED = [name for name, variant in VARIANTS.items() if not variant.scaled]
 
@@ -77,6 +78,16 @@ def test_a_layer_has_these_parameters(cell: str, input_width: int, normalisation
         : CELLS[kind].state_count
     ]
     assert not torch.cat(layer.start(3), dim=1).any()
+
+
+def test_the_bias_of_a_forget_gate_starts_where_one_says() -> None:
+    config = RecurrentStackConfig(
+        "lstm", INPUT, WIDTH, layers=2, bidirectional=True, forget_bias=2.5
+    )
+    for layer in RecurrentStack(config).all_layers():
+        biases = layer.bias.detach().view(-1, WIDTH).tolist()
+        for gate, bias in zip(gate_names(layer.cell), biases, strict=True):
+            assert bias == [2.5 if gate == "f" else 0.0] * WIDTH
 
 
 @pytest.mark.parametrize("cell", [*CELLS, "lstm projected"])

@@ -75,8 +75,10 @@ class RecurrentLayer(nn.Module):
         *,
         projection: int | None = None,
         normalisation: Normalisation = "none",
+        forget_bias: float = 1.0,
     ) -> None:
         super().__init__()
+        self.forget_bias = forget_bias
         if projection is not None and cell != LSTM():
             raise UsageError("projection needs the cell lstm: no other has one")
         self.cell, self.width, self.normalisation = cell, width, normalisation
@@ -110,8 +112,8 @@ class RecurrentLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but 1 for a forget gate (Gers et
-        al. 2000)."""
+        """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but for that of a forget gate
+        (Gers et al. 2000)."""
         for block in self.weight_x.chunk(len(self.weight_x) // self.width):
             nn.init.xavier_uniform_(block)
         for block in self.weight_h.chunk(len(self.weight_h) // self.width):
@@ -124,7 +126,7 @@ class RecurrentLayer(nn.Module):
         names = gate_names(self.cell)
         if "f" in names:
             forget = names.index("f") * self.width
-            nn.init.ones_(self.bias[forget : forget + self.width])
+            nn.init.constant_(self.bias[forget : forget + self.width], self.forget_bias)
 
     @property
     def _learned(self) -> Mapping[str, Tensor]:

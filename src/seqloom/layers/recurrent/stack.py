@@ -66,6 +66,8 @@ class RecurrentStackConfig:
     """Share of the features between layers that is dropped."""
     variational: bool = False
     """Whether that drops the same features at all steps."""
+    forget_bias: float = 1.0
+    """What the bias of an LSTM's forget gate starts from."""
     state_dropout: float = 0.0
     """Share of h that is dropped on its way into the next step, the same at all steps (Gal and Ghahramani
     2016)."""
@@ -104,7 +106,12 @@ class RecurrentStack(nn.Module):
         cell, input_widths = cell_named(c.cell), [c.input_width] + [c.output_width] * (c.layers - 1)
         return nn.ModuleList(
             RecurrentLayer(
-                cell, width, c.width, projection=c.projection, normalisation=c.normalisation
+                cell,
+                width,
+                c.width,
+                projection=c.projection,
+                normalisation=c.normalisation,
+                forget_bias=c.forget_bias,
             )
             for width in input_widths
         )
