@@ -201,3 +201,18 @@ def test_a_model_of_another_task_is_sent_elsewhere(
     ran = command("evaluate", trained, trained.parent / "val.jsonl", "--stride", "3")
     assert "--stride changes nothing in evaluate" in ran.err
     assert command("predict", ngram, "-").code == 2
+
+
+def test_a_table_is_scored_row_by_row(command: Any, ngram: Path, tmp_path: Path) -> None:
+    """With the settings of reading that change something for it, and no others."""
+    table, lines = tmp_path / "t.csv", tmp_path / "t.txt"
+    table.write_text('id,text,more\n1,"a b, a",c\n2,b,a\n')
+    lines.write_text("a b, a\nb\n")
+    assert command("score", ngram, table).out == command("score", ngram, lines).out
+    joined = command("score", ngram, table, "--set=data.text=text,more", "--set=data.join= - ")
+    lines.write_text("a b, a - c\nb - a\n")
+    assert joined.out == command("score", ngram, lines).out
+    for setting in ("data.label=id", "data.join=+", "data.second=more"):
+        refused = command("score", ngram, table, f"--set={setting}")
+        assert (refused.code, "changes nothing here, where each row" in refused.err) == (2, True)
+    assert command("score", ngram, lines, "--set=data.text=id").code == 2

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from torch import nn
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.form_settings import LINES
+from seqloom.data.formats.form_settings import BY_FORM, INPUTS, LINES
+from seqloom.data.formats.forms import TABLES, form_or
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.protocols import LoadedModel, Request
 from seqloom.registry import all_tasks, find_task, task_names
@@ -22,8 +23,6 @@ from seqloom.tasks.unused_settings import unused_by_forms
 
 logger = logging.getLogger(__name__)
 
-PLAIN_TEXT = ("format", "text")
-"""The setting of reading that says what lines of text are."""
 VERBS = (
     "predict",
     "vectors",
@@ -72,7 +71,7 @@ class TrainedModel:
         whatever form, of which it is asked."""
         reads = self.reads[verb]
         if "lines" in reads:
-            refuse_all_but_lines(request.data)
+            refuse_unread_inputs(request.data, next(iter(paths), "-"))
         else:
             refuse_unread_data(self.task, request.data, paths)
         unread = [
@@ -134,12 +133,18 @@ def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
     return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{hint}")
 
 
-def refuse_all_but_lines(given: Mapping[str, object]) -> None:
-    """Raises UsageError where a setting of reading is given that changes nothing for lines of text."""
+def refuse_unread_inputs(given: Mapping[str, object], path: str) -> None:
+    """Raises UsageError where a setting of reading is given that changes nothing for a file of texts, which
+    are lines, or rows of a table."""
+    form = form_or("text", path, parse(DataConfig, given, "data."))
+    read = LINES | (BY_FORM.get(form, frozenset()) & INPUTS) | {"format"}
+    if any("," in str(given.get(name)) for name in ("text", "source")):
+        read |= {"join"}
+    part = "row" if form in TABLES else "line"
     for name, value in given.items():
-        if name not in LINES and value != vars(DataConfig())[name] and (name, value) != PLAIN_TEXT:
+        if name not in read and value != vars(DataConfig())[name]:
             raise UsageError(
-                f"data.{name} changes nothing here, where each line of a file is a text; leave it out"
+                f"data.{name} changes nothing here, where each {part} of a file is a text; leave it out"
             )
 
 

@@ -56,7 +56,8 @@ def unused_by_forms(
         return {}
     forms = task.forms(paths, data)
     unread = of_forms & unread_by(forms)
-    if "," in (data.text or ""):  # it joins the columns of any table
+    # It joins the columns of any table.
+    if any("," in (name or "") for name in (data.text, data.second, data.source, data.target)):
         unread.discard("join")
     named = " and ".join(sorted(forms))
     return {

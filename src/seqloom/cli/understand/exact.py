@@ -76,10 +76,10 @@ def exact(
     given = read_settings(settings, ("decode",) if options.prompt else ("data", "decode"))
     widths = whole_numbers(options.beams, "--beams", "1,5,50")
     from seqloom.decoding.exact_search import SearchBudget
-    from seqloom.tasks.model import refuse_all_but_lines
+    from seqloom.tasks.model import refuse_unread_inputs
     from seqloom.workflows.analysis.exact import load_searcher, make_report, saved
 
-    refuse_all_but_lines(given.data)
+    refuse_unread_inputs(given.data, file or "-")
     decode = given.decode
     if options.max_length is not None:
         decode["max_length"] = options.max_length

@@ -56,9 +56,9 @@ def generate(
     from seqloom.runs.progress import each_text
     from seqloom.runs.tracing import decode_with_trace
     from seqloom.tasks.language_modeling.generate import load_generator
-    from seqloom.tasks.model import refuse_all_but_lines
+    from seqloom.tasks.model import refuse_unread_inputs
 
-    refuse_all_but_lines(given.data)
+    refuse_unread_inputs(given.data, file or "-")
     place = None if trace is None else new_file(trace)
     generator = load_generator(folder)
     decode = given.decode

@@ -67,7 +67,7 @@ def score(
     """
     given = read_settings(settings, () if options.text else ("data",))
     from seqloom.tasks.language_modeling.score import log_unlike_unknown
-    from seqloom.tasks.model import refuse_all_but_lines, refuse_unread_data
+    from seqloom.tasks.model import refuse_unread_data, refuse_unread_inputs
 
     if options.pairs is not None:
         if options.text or options.prompt or options.tokens or options.stride is not None:
@@ -86,7 +86,7 @@ def score(
         raise UsageError("--by and --beside belong to --pairs; leave them out, or add it")
     if len(file) > 1 or (file and options.text):
         raise UsageError("score takes one FILE, or --text; to score several files, run it for each")
-    refuse_all_but_lines(given.data)
+    refuse_unread_inputs(given.data, file[0] if file else "-")
     path = file[0] if file else "-"
     scores = _scores(folder, path, options, given.config)
     if options.text:

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 
 LINES = frozenset({"encoding", "on_bad_line", "max_line_bytes"})
 """Of a file whose lines are texts, each of which is answered."""
+INPUTS = frozenset(
+    ("source", "text", "join", "part", "delimiter", "header", "quoting", "skip_initial_space")
+)
+"""Of a table whose rows are such texts."""
 _COLUMNS = frozenset({"source", "target", "text", "second", "label", "score", "options", "group"})
 _FIELDS = _COLUMNS | {"join"}
 _CELLS = frozenset({"delimiter", "header", "quoting", "skip_initial_space"})

@@ -94,7 +94,7 @@ class MaskFiller(TextModel):
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """Each line of a file with its masks filled; a blank or skipped line gives an empty one."""
-        self.check("predict", request)
+        self.check("predict", request, paths)
         path = single_path(paths)
         data = data_config(self.folder, request.data)
         with logged_report() as report:

@@ -84,7 +84,7 @@ class SentenceEncoder(TextModel):
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The vector of each line of a file."""
-        self.check("predict", request)
+        self.check("predict", request, paths)
         path = single_path(paths)
         texts = each_text(path, data_config(self.folder, request.data))
         for vector in self.stream(texts, 1 if request.interactive else CHUNK):

@@ -80,7 +80,7 @@ class Translator(TextModel):
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The outputs for each line of a file; a blank or skipped line gives an empty one."""
-        self.check("predict", request)
+        self.check("predict", request, paths)
         path = single_path(paths)
         trace = None if request.trace is None else new_file(request.trace)
         data = data_config(self.folder, request.data)
