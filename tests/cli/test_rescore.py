@@ -143,6 +143,7 @@ def test_hypotheses_with_unlike_numbers_of_unknown_words_are_counted(
 ) -> None:
     lists = [["the cat sees it", "the tiger sees it"], ["the cat likes us", "a dog likes us"]]
     path = tmp_path / "lists.jsonl"
-    path.write_text("".join(json.dumps({"nbest": texts}) + "\n" for texts in lists))
+    nbest = [[{"text": text} for text in texts] for texts in lists]
+    path.write_text("".join(json.dumps({"nbest": texts}) + "\n" for texts in nbest))
     ran = command("rescore", place / "run", path)
     assert "run: in 1 of 2 lists the hypotheses have unlike numbers of unknown words" in ran.err
