@@ -136,6 +136,7 @@ def test_lengths_of_a_language_model_are_of_new_tokens_or_named() -> None:
         ({"length_penalty": -1.0}, True, ["length_penalty"]),
         ({"temperature": "hot"}, True, ["temperature"]),
         ({"max_length": 1}, True, ["max_length=1"]),
+        ({"max_length": "9"}, True, ["max_length"]),
         ({"renormalize_logits": True}, True, ["renormalize_logits=True"]),
         ({"renormalize_logits": False, "guidance_scale": 1}, True, []),
         ({"guidance_scale": 2.5}, True, ["guidance_scale=2.5"]),
@@ -158,6 +159,17 @@ def test_every_setting_that_is_not_kept_is_named_when_it_says_something(key: str
         assert read({key: value, **LENGTH})[1] == []
     (note,) = read({key: 0.375, **LENGTH})[1]
     assert f"{key}=0.375, which is not known here" in note
+
+
+def test_however_many_unknown_keys_there_are_is_one_line() -> None:
+    (note,) = read({**{f"key {number}": 1 for number in range(20_000)}, **LENGTH})[1]
+    assert note.startswith("not kept of generation_config.json: key 0=1, key 1=1")
+    assert note.endswith("and 19992 more, which is not known here")
+
+
+def test_a_forced_begin_that_is_the_end_is_named() -> None:
+    (note,) = read(LENGTH, bos=(2, 1))[1]
+    assert note.startswith("forced_bos_token_id is the id that ends a text")
 
 
 def test_of_config_json_only_settings_of_decoding_are_named() -> None:

@@ -55,6 +55,7 @@ WITHOUT_EFFECT: Mapping[str, Collection[str]] = {
     ),
     "pipelines of transformers read it, its models do not": ("prefix", "task_specific_params"),
     "no model of transformers 5 reads it": (
+        "_num_labels",
         "add_bias_logits",
         "add_final_layer_norm",
         "classif_dropout",
@@ -165,7 +166,9 @@ class Options:
                 said = shown(f"{option.theirs}={value}")
                 notes.append(f"{said} changes training only, and there is none here")
         known = self.known().union(also_known)
-        unknown = [key for key in content if key not in known and not key.endswith("_token_id")]
+        unknown = [
+            shown(key) for key in content if key not in known and not key.endswith("_token_id")
+        ]
         if unknown:
             notes.append(f"not read of config.json, as not known here: {listed(unknown)}")
         return notes

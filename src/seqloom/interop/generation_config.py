@@ -16,6 +16,7 @@ from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
+from seqloom.interop.tensor_mapping import listed
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
@@ -24,11 +25,13 @@ SAME = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty")
 THEIRS = {
     "beam": "num_beams",
     "diversity": "diversity_penalty",
+    "forced_end": "forced_eos_token_id",
     "groups": "num_beam_groups",
     "max_length": "max_length or max_new_tokens",
     "min_length": "min_length or min_new_tokens",
     "n_best": "num_return_sequences",
     "no_repeat_ngram": "no_repeat_ngram_size",
+    "strategy": "do_sample",
 }
 """Our fields -> keys of other names, for messages."""
 READ = (
@@ -139,7 +142,7 @@ class HubGeneration:
     """Whether it is an encoder-decoder, whose lengths count the ids that its output begins with; those of a
     language model count the prompt."""
     positions: int | None = None
-    """max_position_embeddings of config.json, which bounds the default length."""
+    """max_position_embeddings of an encoder-decoder, which bounds the default length."""
     notes: list[str] = field(default_factory=list)
 
     def decode_config(self, usual: JsonObject) -> tuple[DecodeConfig, list[str]]:
@@ -227,12 +230,9 @@ class HubGeneration:
                     " new tokens alone; set decode.max_length"
                 )
         elif longest is None:
-            bounded = self.encodes and self.positions is not None
-            longest = (
-                min(DEFAULT_NEW_TOKENS, (self.positions or 0) - 1)
-                if bounded
-                else DEFAULT_NEW_TOKENS
-            )
+            longest = DEFAULT_NEW_TOKENS
+            if self.positions is not None:
+                longest = min(longest, self.positions - 1)
             self.notes.append(
                 f"{self.name} has no max_length: at most {longest} new tokens, as in transformers; set"
                 " decode.max_length"
@@ -281,20 +281,28 @@ class HubGeneration:
                 self._not_kept(f"{key}, which is not known here")
         if not self.encodes and self.content.get("forced_bos_token_id") is not None:
             self._not_kept("forced_bos_token_id, which belongs to encoder-decoders here")
+        if self.encodes and self.special_ids.eos in self.special_ids.bos[1:]:
+            self.notes.append(
+                "forced_bos_token_id is the id that ends a text, and would end each at once in transformers;"
+                " here it is only its beginning"
+            )
         ends = as_list(self.content.get("eos_token_id")) or []
         if len(ends) > 1:
             self._not_kept(f"eos_token_id after the first, {shown(ends[1:])}; one ends a text")
 
     def _note_unknown(self) -> None:
         """Notices about settings that are not known here and change something."""
-        config = self.name == "config.json"
-        settled = frozenset(READ).union(*WITHOUT_EFFECT.values())
+        unknown = []
         for key, value in self.content.items():
-            known = key in GENERATION_KEYS
-            if key in settled or value in (None, []) or (config and not known):
+            if value in (None, []):
                 continue
-            if not any(_same(value, neutral) for neutral in NEUTRAL.get(key, ())):
-                self._not_kept(f"{shown(key)}={shown(value)}, which is not known here")
+            if key not in GENERATION_KEYS:
+                unknown.append(f"{shown(key)}={shown(value)}")
+            elif key in NEUTRAL and not any(_same(value, one) for one in NEUTRAL[key]):
+                self._not_kept(f"{key}={shown(value)}, which is not known here")
+        # config.json has keys of the model, which are looked at with it
+        if unknown and self.name != "config.json":
+            self._not_kept(f"{listed(unknown)}, which is not known here")
 
     def _not_kept(self, what: str) -> None:
         self.notes.append(f"not kept of {self.name}: {what}")

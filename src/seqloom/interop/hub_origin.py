@@ -78,12 +78,13 @@ class HubOrigin(NamedTuple):
         if (own := own_settings(self.generation or {})) is not None:
             return own, []
         there = self.generation is not None
-        positions = self.content.get("max_position_embeddings")
+        encodes = is_encoder_decoder(self.content)
+        positions = self.content.get("max_position_embeddings") if encodes else None
         generation = HubGeneration(
             content=self.content if self.generation is None else self.generation,
             name=GENERATION if there else CONFIG,
             special_ids=tokenizer.special_ids,
-            encodes=is_encoder_decoder(self.content),
+            encodes=encodes,
             positions=positions if type(positions) is int else None,
         )
         decode, notes = generation.decode_config(usual)

@@ -151,8 +151,8 @@ T5 = HubFamily(
             "tie_word_embeddings": "tie_output",
             "scale_decoder_outputs": "scale_output",
         },
-        # each stack is what it is whatever is_decoder says, and there is no head
-        without_effect=("is_decoder", "add_cross_attention", "classifier_dropout"),
+        # each stack is what it is whatever is_decoder says, and there is no head and no table of positions
+        without_effect=("is_decoder", "add_cross_attention", "classifier_dropout", "n_positions"),
         defaults={
             "pad_id": -1,
             "attention_dropout": 0.1,
