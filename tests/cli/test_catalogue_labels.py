@@ -137,7 +137,7 @@ REFUSED = [
         "longer than the model reads",
         "csv",
         GOOD + f"{'word ' * 200},a\n",
-        r"a text must have at most 128 tokens .*1 have more \(the longest \d+\).*data\.max_length=128",
+        r"a text must have at most 128 tokens .*1 has more \(the longest \d+\).*data\.max_length=128",
         ("--model", "bert:tiny", "--set", "data.tokenizer=words"),
     ),
 ]

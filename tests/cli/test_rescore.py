@@ -129,7 +129,9 @@ def test_mistakes_are_one_line(command: Any, place: Path, tmp_path: Path) -> Non
     ran = command("rescore", place / "run", tmp_path / "bad.jsonl")
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1
-    assert f"{tmp_path / 'bad.jsonl'}:2: 'nbest' must hold at least one hypothesis" in ran.err
+    assert (
+        f"{tmp_path / 'bad.jsonl'}:2: 'nbest' must be a list of hypotheses, but is empty" in ran.err
+    )
     for words, message in (
         (["--set", "decode.beam=1"], "--set can change data.* and evaluate.* here"),
         (["--weights", "lm"], "name=number"),
