@@ -227,7 +227,7 @@ class _ArpaReader:
             )
 
     def histories(self, words: Integers, lines: Sequence[int]) -> Integers:
-        """words `(n-1, lines)` -> numbers of the n-grams of order n-1 that they are (see `NgramTable`)."""
+        """words `(n-1, lines)` -> numbers of the n-grams that they are (see `NgramTable`)."""
         size = len(self.orders[0].keys)
         numbers: Integers = words[0]
         for n, (word, grams) in enumerate(zip(words[1:], self.orders[1:], strict=True), 2):
