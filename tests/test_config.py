@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqloom.config import DecodeConfig, RunConfig, TrainConfig
-from seqloom.errors import UsageError
+from seqloom.config import SECTIONS, DecodeConfig, RunConfig, TrainConfig
+from seqloom.errors import LONGEST_MESSAGE, UsageError
 from seqloom.run_file import apply_settings, parse, read_run_file, read_yaml, run_file_text
 
 BASE = {"task": "translation", "output_dir": "runs/a"}
@@ -162,3 +163,73 @@ def test_the_old_name_of_a_tokenizer_kind_is_taken_with_a_notice(
     caplog.clear()
     assert run_of("data: {tokenizer: whitespace}").data.tokenizer == "whitespace"
     assert not caplog.text
+
+
+ODD_VALUES = (
+    *(
+        "!!python/object:os.system x",
+        "!!binary abc",
+        "!!int abc",
+        "!!timestamp x",
+        "!!bool x",
+        "!x y",
+    ),
+    *("2020-01-01", "2020-13-45", "1:30", "1e999", ".inf", ".nan", "9" * 5000, "0x" + "f" * 5000),
+    *(
+        "[" * 2000,
+        "{a: " * 2000,
+        "? a",
+        "\0",
+        "\ud800",
+        "&a [*a]",
+        "<<: 1",
+        "%TAG",
+        "'",
+        "=",
+        "~",
+        "",
+    ),
+    "{" + ", ".join(f"k{number}: 1" for number in range(20_000)) + "}",
+)
+
+
+@pytest.mark.parametrize(
+    "key", ["train.max_steps", "train.seed", "model.width", "decode.ban", "model.name"]
+)
+@pytest.mark.parametrize("value", ODD_VALUES, ids=range(len(ODD_VALUES)))
+def test_whatever_a_setting_is_it_is_taken_or_refused_in_a_short_line(key: str, value: str) -> None:
+    try:
+        content = apply_settings({"task": "translation", "output_dir": "x"}, [f"{key}={value}"])
+        parse(RunConfig, content)
+    except UsageError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert "\n" not in message
+    assert len(message.encode("utf-8", "surrogatepass")) <= LONGEST_MESSAGE
+
+
+def test_numbers_have_both_bounds() -> None:
+    for section, kind in SECTIONS.items():
+        for field in dataclasses.fields(kind):
+            # infinity switches clipping off
+            if field.name == "clip_norm":
+                continue
+            content = {field.name: 10**300}
+            # what is no number is refused for that
+            with pytest.raises(UsageError, match=f"{section}.{field.name}"):
+                parse(kind, content, f"{section}.")
+
+
+def test_a_run_file_of_20000_unknown_keys_is_refused_at_once(tmp_path: Path) -> None:
+    keys = ", ".join(f"k{number}: 1" for number in range(20_000))
+    path = tmp_path / "many.yaml"
+    path.write_text(f"task: translation\noutput_dir: x\ntrain: {{{keys}}}\n")
+    with pytest.raises(UsageError, match="a mapping has more than 1000 keys"):
+        read_run_file(str(path))
+    few = {f"k{number}": 1 for number in range(999)}
+    with pytest.raises(
+        UsageError, match=r"no setting train\.k0.* and 989 more are wrong"
+    ) as caught:
+        parse(TrainConfig, few, "train.")
+    assert len(str(caught.value)) <= LONGEST_MESSAGE

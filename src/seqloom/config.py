@@ -25,7 +25,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from seqloom.errors import UsageError
 from seqloom.plugins import is_known, names
 
-Positive = Annotated[int, Field(ge=1, strict=True)]
+MOST = 2**53
+"""The largest number that a setting may be: every whole number up to it is a float too."""
+Positive = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+NotNegative = Annotated[int, Field(ge=0, le=MOST, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -206,7 +209,7 @@ class HeadConfig:
     """How the states of a text become one vector: the first ([CLS]); the last (with two directions their
     final states; as in GPT); their mean, maximum or sum; or a mean with learned weights (attention). auto:
     that of the encoder's paper."""
-    hidden_width: Annotated[int, Field(ge=0, strict=True)] | None = None
+    hidden_width: NotNegative | None = None
     """Width of a hidden layer before the output; 0: none. None: that of the encoder's paper."""
     activation: Literal["auto", "tanh", "relu", "gelu"] = "auto"
     """Activation of the hidden layer."""
@@ -221,7 +224,7 @@ class HeadConfig:
     """Whether tags are predicted by a linear-chain conditional random field."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: the loss of a label is weighted by examples / (labels x its examples)."""
-    lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    lm_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """λ, the weight of an auxiliary language modelling loss of a causal encoder (GPT-1: 0.5)."""
 
 
@@ -233,9 +236,9 @@ class TrainConfig:
     __pydantic_config__ = STRICT
     max_steps: Positive | None = None
     """Optimizer steps. By default as many as `epochs` need."""
-    epochs: Annotated[float, Field(gt=0)] = 20.0
+    epochs: Annotated[float, Field(gt=0, le=MOST)] = 20.0
     """Passes over the data, where max_steps is not given."""
-    min_steps: Annotated[int, Field(ge=0, strict=True)] = 0
+    min_steps: NotNegative = 0
     """The fewest steps, however few `epochs` need. Encoders with a task head that are trained from scratch
     have 1,000 where neither is given, for small data."""
     batch_tokens: Positive = 4096
@@ -247,16 +250,16 @@ class TrainConfig:
     carried on."""
     accumulate: Positive = 1
     """Micro-batches that a batch is split into to save memory. It changes no result."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, le=MOST)] = 1e-3
     """The highest learning rate."""
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "cosine"
     """What the learning rate does after the warm-up."""
-    warmup_steps: Annotated[int, Field(ge=0, strict=True)] | None = None
+    warmup_steps: NotNegative | None = None
     """Steps in which the learning rate rises from 0. By default a tenth of all, at most 200."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The learning rate of each layer is that of the layer above it times this; the head has the full
     rate."""
-    head_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    head_learning_rate: Annotated[float, Field(gt=0, le=MOST)] | None = None
     """The highest learning rate of new layers on top of a pretrained model. By default that of all."""
     freeze: tuple[str, ...] = ()
     """Parameters that are not trained: the beginnings of their names, such as encoder.embedding."""
@@ -264,7 +267,7 @@ class TrainConfig:
     """File of word vectors (word2vec, GloVe, fastText; text or binary) that initialise the embedding."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.98
     """Decay of the mean of squared gradients (AdamW)."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Weight decay of matrices (AdamW). Biases and embeddings have none."""
     clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
     """The largest norm of the gradient. A larger one is scaled down; inf: none is."""
@@ -276,12 +279,12 @@ class TrainConfig:
     (BART)."""
     noise_density: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the tokens that are corrupted. By default 0.15, and 0.3 for the kinds of BART."""
-    noise_span: Annotated[float, Field(ge=1)] = 3.0
+    noise_span: Annotated[float, Field(ge=1, le=MOST)] = 3.0
     """Mean length of a corrupted span of random-spans and infilling."""
     source_loss: bool = False
     """For text pairs with a language model, which reads `<s> source <delim> target </s>`: whether the loss
     counts the tokens of the source too."""
-    shift: Annotated[int, Field(ge=0, strict=True)] = 0
+    shift: NotNegative = 0
     """For images: each is moved at random by at most this many pixels up or down and left or right,
     differently in each epoch."""
     evaluate_every: Positive | None = None
@@ -301,7 +304,7 @@ class TrainConfig:
     """bfloat16: products in bf16 (autocast), weights and sums in float32."""
     device: str = "auto"
     """auto, cpu or cuda."""
-    threads: Positive | None = None
+    threads: Annotated[int, Field(ge=1, le=1024, strict=True)] | None = None
     """Threads of the CPU. Another number changes the last bits."""
     worker_timeout: Positive = 600
     """Seconds without a sign of another worker, after which all end."""
@@ -319,7 +322,7 @@ class DecodeConfig:
     """beam: the most likely text that is found. greedy: the most likely token at each step, as a beam of 1.
     sample: drawn from the model's distribution, changed by
     temperature, top_k, top_p and min_p."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Logits are divided by it, before all other rules. 0 is the limit: the most likely token."""
     top_k: Positive | None = None
     """Then only the k most likely tokens are kept."""
@@ -336,7 +339,7 @@ class DecodeConfig:
     groups: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     """Groups of the beam, for n_best outputs that differ: each group avoids what the groups before it
     chose."""
-    diversity: Annotated[float, Field(ge=0)] = 0.5
+    diversity: Annotated[float, Field(ge=0, le=MOST)] = 0.5
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
     refill: bool = False
     """Whether the place of a hypothesis that ends is given to the next best one (as transformers does)."""
@@ -344,7 +347,7 @@ class DecodeConfig:
     """When a beam that is refilled stops before nothing better can come. likely: once as many hypotheses have
     ended as there are places, and the best that lives is no better than the worst of them (the default of
     transformers). full: once as many have ended."""
-    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1, le=MOST)] = 1.0
     """θ: the probability p of a token that is already in the text becomes p^θ."""
     no_repeat_ngram: Positive | None = None
     """No n-gram of this length occurs twice."""
@@ -356,7 +359,7 @@ class DecodeConfig:
     """Strings that end the text, which is cut before the first of them."""
     processors: tuple[Annotated[str, _registered("logits processor")], ...] = ()
     """Rules from plugins (`seqloom.register_logits_processor`), each NAME or NAME=SETTING."""
-    min_length: Annotated[int, Field(ge=0, strict=True)] = 0
+    min_length: NotNegative = 0
     """Shortest output in ids. No text ends by itself before it."""
     max_length: Positive | None = None
     """Longest output in ids. By default twice the source and 20 more, or 200 new ones after a prompt."""

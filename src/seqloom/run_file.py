@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,14 @@ from seqloom.files import read_text
 from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
+LONGEST_NUMBER = 1024
+"""Bits of a whole number in YAML."""
+MOST_KEYS = 1000
+"""Of a mapping in a run file."""
+MOST_PROBLEMS = 10
+"""That one message lists."""
+LONGEST_NAME = 100
+"""Characters of a key that are compared with those of the known ones."""
 LONGEST = 2**20
 """Bytes of a run file."""
 
@@ -29,7 +38,10 @@ def parse(kind: type[C], content: Mapping[str, object], prefix: str = "") -> C:
     try:
         return cast(C, checker.validate_python(_tuples(content)))
     except ValidationError as error:
-        problems = [_problem(kind, dict(detail), prefix) for detail in error.errors()]
+        details = error.errors(include_url=False, include_context=True)
+        problems = [_problem(kind, dict(detail), prefix) for detail in details[:MOST_PROBLEMS]]
+        if len(details) > MOST_PROBLEMS:
+            problems.append(f"and {len(details) - MOST_PROBLEMS:,} more are wrong")
         raise UsageError("; ".join(dict.fromkeys(problems))) from None
 
 
@@ -85,7 +97,7 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
 
 def unknown_key(name: str, known: list[str]) -> str:
     """The message for an unknown key."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1, cutoff=0.5)
     known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
     return f"there is no setting {printable(name)}" + (
         f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
@@ -117,7 +129,7 @@ def read_yaml(text: str, where: str) -> Any:
     """Safe YAML: no tags, no aliases, no duplicate keys; numbers such as 1e-4 are numbers."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, KeyError) as error:
         problem, mark = None, None
         if isinstance(error, yaml.MarkedYAMLError):
             problem, mark = error.problem, error.problem_mark
@@ -132,6 +144,15 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without aliases (which can grow without end) and without duplicate keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if isinstance(parent, yaml.MappingNode) and len(parent.value) > MOST_KEYS:
+            raise yaml.composer.ComposerError(
+                None, None, f"a mapping has more than {MOST_KEYS} keys", parent.start_mark
+            )
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        # an alias has no tag
+        if vars(event).get("tag") is not None:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "tags are not allowed", mark)
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(
                 None,
@@ -141,21 +162,31 @@ class _Loader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        """A number that Python can show: of hexadecimal ones it reads any length."""
+        number = int(self.construct_yaml_int(node))
+        if number.bit_length() > LONGEST_NUMBER:
+            problem = f"a whole number must have at most {LONGEST_NUMBER} bits"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return number
+
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Hashable, object]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        occurrences = Counter(map(str, keys))
         for key, (key_node, _) in zip(keys, node.value, strict=True):
             if not isinstance(key, str):
                 problem = f"a key must be text, but is {key!r}: quote it"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            if keys.count(key) > 1:
+            if occurrences[key] > 1:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key} occurs twice", key_node.start_mark
                 )
         return super().construct_mapping(node, deep=True)
 
 
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),

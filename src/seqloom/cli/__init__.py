@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import cyclopts
 from rich.console import Console
@@ -14,6 +15,7 @@ from seqloom.cli.failures import failure_of, report
 from seqloom.cli.process import end_streams, prepare, require_memory, silence
 from seqloom.cli.terminal import HelpPages, flush_results, notices_on_standard_error
 from seqloom.errors import UsageError
+from seqloom.files import is_there, regular
 
 GROUPS = {
     "Data": data.VERBS,
@@ -96,6 +98,7 @@ def _run(words: list[str], plugins: list[str]) -> int:
             )
     if words and not {"--help", "-h", "--version"} & set(words):
         require_memory()
+    _check_model(words)
     with notices_on_standard_error():
         if plugins:
             _load_plugins(plugins)
@@ -107,6 +110,15 @@ def _run(words: list[str], plugins: list[str]) -> int:
             result_action="return_value",
         )
     return code if isinstance(code, int) else 0
+
+
+def _check_model(words: list[str]) -> None:
+    """Refuses a pipe or a device in place of the config.json of a model before anything large is imported."""
+    verb = VERBS.get(words[0]) if words else None
+    if verb is not None and verb.takes_model and len(words) > 1 and "\0" not in words[1]:
+        config = Path(words[1]) / "config.json"
+        if is_there(config):
+            regular(config)
 
 
 def _load_plugins(plugins: list[str]) -> None:

@@ -13,6 +13,8 @@ from seqloom.errors import SeqloomError
 
 NARROWEST, WIDEST = 20, 1000
 """Columns of a terminal that are believed."""
+MOST_THREADS = 1024
+"""As train.threads."""
 LEAST_MEMORY = 768
 """MiB of addresses, below which the libraries end the process without a word that can be understood."""
 
@@ -24,6 +26,10 @@ def prepare() -> None:
     columns = os.environ.get("COLUMNS", "")
     if columns and not (columns.isdecimal() and NARROWEST <= int(columns[:9]) <= WIDEST):
         del os.environ["COLUMNS"]
+    # so many threads end the process without a word
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads[:9]) > MOST_THREADS:
+        del os.environ["OMP_NUM_THREADS"]
 
 
 def _fill_closed_streams() -> None:

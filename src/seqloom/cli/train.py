@@ -69,6 +69,11 @@ def train(
             keys.
         json: One line of JSON instead of a table.
     """
+    if options.config is not None:
+        # refused before anything large is imported
+        from seqloom.run_file import read_run_file
+
+        read_run_file(options.config)
     from seqloom.workflows.train import train as run_train
 
     with progress_bar("training") as progress:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 
-from seqloom.errors import SeqloomError, UsageError, printable
+from seqloom.errors import SeqloomError, UsageError, one_line, printable
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -55,13 +57,50 @@ def panics_are_errors(action: str) -> Iterator[None]:
     Anything else passes: KeyboardInterrupt, SystemExit, and the errors of the code that reads the texts.
     """
     try:
-        yield
+        # texts that are trained on come from code that may write
+        with nullcontext() if action == "train" else _held_back_panics():
+            yield
     except BaseException as error:
-        if type(error) is Exception or type(error).__module__ == "pyo3_runtime":
-            raise SeqloomError(
-                f"the library `tokenizers` could not {action} ({printable(str(error))}); please report it"
-            ) from error
+        if type(error) is Exception or _is_panic(error):
+            reason = one_line(str(error), 300)
+            raise SeqloomError(f"the library `tokenizers` could not {action} ({reason})") from error
         raise
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__module__ == "pyo3_runtime"
+
+
+@contextmanager
+def _held_back_panics() -> Iterator[None]:
+    """Holds back what is written to standard error: Rust prints a panic there, with a backtrace, before it
+    can be caught. Anything else is written afterwards."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with ExitStack() as handles:
+        try:
+            held = os.memfd_create("standard error")
+            handles.callback(os.close, held)
+            standard_error = os.dup(2)
+            handles.callback(os.close, standard_error)
+        except OSError:
+            # it is closed, or no more files may be opened
+            yield
+            return
+        panicked = False
+        os.dup2(held, 2)
+        try:
+            yield
+        except BaseException as error:
+            panicked = _is_panic(error)
+            raise
+        finally:
+            os.dup2(standard_error, 2)
+            if not panicked:
+                os.lseek(held, 0, os.SEEK_SET)
+                while block := os.read(held, 2**16):
+                    os.write(2, block)
 
 
 @cache

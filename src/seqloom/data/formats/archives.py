@@ -93,7 +93,8 @@ def _of_archive(whole: DataFile, stack: ExitStack) -> list[Member]:
     found = []
     for info in archive.infolist():
         parts = tuple(part for part in info.filename.split("/") if part)
-        if info.is_dir() or _hidden(parts):
+        # what is damaged may have no name
+        if not parts or info.filename.endswith("/") or _hidden(parts):
             continue
         if info.flag_bits & 1:
             raise whole.error(

@@ -36,6 +36,8 @@ IMAGES, LABELS = bytes([0, 0, 8, 3]), bytes([0, 0, 8, 1])
 """How IDX files begin: two zeros, the type (8: unsigned bytes), the number of dimensions."""
 MOST_PIXELS = 2**26
 """An IDX file with larger pictures is not believed."""
+MOST_ARRAY_BYTES = 2**31
+"""Of an array in an `.npz`, unpacked."""
 FORMS = (
     "two IDX files (images, then labels), an .npz with images and labels, or a folder with a folder of image"
     " files for each label"
@@ -263,6 +265,14 @@ def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
                 if name not in archive:
                     known = printable(", ".join(archive.files)) or "none"
                     raise DataError(f"must hold an array `{name}`, but holds {known}", path)
+                assert archive.zip is not None
+                size = archive.zip.getinfo(f"{name}.npy").file_size
+                if size > MOST_ARRAY_BYTES:
+                    raise DataError(
+                        f"`{name}` must have at most {MOST_ARRAY_BYTES} bytes, for it is read whole, but"
+                        f" has {size}; IDX files may be larger",
+                        path,
+                    )
             return [archive[name] for name in names]
         except _NOT_NPZ as error:
             reason = printable(" ".join(str(error).split()))[:200]
@@ -272,7 +282,10 @@ def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
             ) from None
 
 
-_NOT_NPZ = (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_NOT_NPZ = (
+    ValueError, OSError, EOFError, KeyError, IndexError, TypeError, RuntimeError, OverflowError, MemoryError,
+    SyntaxError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def _image_files(source: Source, labelled: bool) -> list[tuple[str | None, str]]:

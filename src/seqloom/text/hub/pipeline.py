@@ -6,6 +6,8 @@ used, which `read_hub_tokenizer` turns into one line.
 
 from __future__ import annotations
 
+import math
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import TypedDict
 
@@ -74,6 +76,47 @@ class Pipeline(TypedDict, total=False):
     pre_tokenizer: Component | None
     post_processor: Component | None
     decoder: Component | None
+
+
+MOST_GROWTH = 100
+"""How many times longer than what a user wrote a text may become. The charsmap of T5, which writes out a
+ligature of 18 letters, needs most of those in use."""
+
+
+def check_growth(pipeline: Pipeline) -> None:
+    """Raises ValueError where what is done to a text, or to an entry, could make it too long: sixty steps
+    that each double the letter a never end."""
+    for part, component in (
+        ("normalizer", pipeline.get("normalizer")),
+        ("decoder", pipeline.get("decoder")),
+    ):
+        growth = _growth(component)
+        if growth > MOST_GROWTH:
+            raise ValueError(
+                f"its {part} may make a text at most {MOST_GROWTH} times longer, but can make it"
+                f" {growth:.2g} times longer"
+            )
+
+
+def _growth(component: Component | None) -> float:
+    """How many times longer a component can make a text. The forms of Unicode count as 1: to do them again
+    changes nothing."""
+    if component is None:
+        return 1.0
+    match component["type"]:
+        case "Sequence":
+            parts = component.get("normalizers") or component.get("decoders") or []
+            # as a float, which a long list may bring to infinity but not to a huge integer
+            return math.prod((_growth(part) for part in parts), start=1.0)
+        case "Replace":
+            # a regular expression may match one letter, and nothing at each place
+            shortest = len(component["pattern"].get("String", "")) or 1
+            return max(1.0, len(component["content"]) / shortest)
+        case "Precompiled":
+            content = b64decode(component["precompiled_charsmap"])
+            table_size = int.from_bytes(content[:4], "little")
+            return float(max(map(len, content[4 + table_size :].split(b"\0")), default=1) or 1)
+    return 1.0
 
 
 def added_entries(pipeline: Pipeline, *, special: bool) -> Iterator[AddedEntry]:

@@ -33,6 +33,9 @@ IDS = (
 NEVER = ("suppress_tokens", "bad_words_ids")
 """Keys with ids that are never written; of the words of `bad_words_ids` those of one id are read here."""
 
+MOST_IDS = 2**24
+"""The largest vocabularies have a million."""
+
 ENCODERS = ("bert", "roberta", "electra")
 DECODERS = ("openai-gpt", "gpt2")
 ENCODER_DECODERS = ("t5", "bart", "marian")
@@ -166,9 +169,11 @@ def configured_id(config: JsonObject, name: str, path: Path | None = None) -> in
     if value is None:
         return None
     # True would count as an int
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value < MOST_IDS:
         return value
-    raise FolderError(f"{name} must be an id from 0 on, but is {shown(value)}; mend it", path)
+    raise FolderError(
+        f"{name} must be an id from 0 on, below {MOST_IDS}, but is {shown(value)}; mend it", path
+    )
 
 
 def notes_on_ids(config: JsonObject, generation: JsonObject | None, size: int) -> list[str]:

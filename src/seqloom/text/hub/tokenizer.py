@@ -26,7 +26,7 @@ from seqloom.files import JsonObject, is_there, read_bytes, read_json_object
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.charsmap import Charsmap, NormalisedText
-from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
+from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, check_growth, entries_of
 from seqloom.text.hub.special_ids import (
     TokenizerSpecials,
     check_special_ids,
@@ -374,6 +374,7 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
         given = {key: value for key, value in generation.items() if value is not None}
         effective = {**config, **given}
         pipeline: Pipeline = json.loads(content)
+        check_growth(pipeline)
         entries = entries_of(pipeline)
         size = effective.get("vocab_size", max(entries.values(), default=-1) + 1)
         if type(size) is not int or size < 1:
@@ -384,7 +385,7 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
         without_entry = set(range(size)) - set(entries.values())
         special_ids = special_ids_of(effective, size, specials, template, without_entry)
         with panics_are_errors("load"):
-            return HubTokenizer(
+            tokenizer = HubTokenizer(
                 content,
                 entries,
                 special_ids,
@@ -393,6 +394,9 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
                 {**config, **generation},
                 marian=is_marian(folder) or _reads_as_marian(config, settings),
             )
+            # parts that are damaged may show only where they are used
+            tokenizer.encode(["a b"])
+            return tokenizer
     except FolderError:
         raise
     except (
@@ -406,7 +410,8 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
     ) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FolderError(
-            f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again", folder
+            f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again",
+            folder / JSON if is_there(folder / JSON) else folder,
         ) from None
 
 
