@@ -130,6 +130,7 @@ class Data(NamedTuple):
 DATA: dict[str, Data] = {
     "translation": Data(("pairs.csv",)),
     "text-generation": Data(("book.txt",)),
+    "denoising": Data(("book.txt",)),
     "text-classification": Data(("one.csv",)),
     "sentence-similarity": Data(
         ("table.csv",), ("data.text=text", "data.second=second", "model.context=40")
@@ -177,6 +178,7 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ),
 }
 """(task, setting) -> files in which it has something to read."""
+PAIRS = ("translation", "summarization", "text2text-generation")
 HEADS = {
     "text-classification",
     "sentence-similarity",
@@ -373,7 +375,7 @@ def base_settings(case: Case) -> list[str]:
 
 
 def _data(case: Case) -> Data:
-    task = "translation" if case.task in ("summarization", "text2text-generation") else case.task
+    task = "translation" if case.task in PAIRS else case.task
     return OTHER_DATA.get((task, case.setting), DATA[task])
 
 
@@ -564,7 +566,7 @@ def _answers(folder: Path, case: Case) -> str:
             said = [json.dumps([result.metrics, result.signatures, result.details], default=str)]
             if case.task == "text-generation":
                 said.append(repr([model.generate(["old", "the dog"])]))
-            elif case.task == "translation":
+            elif case.task in PAIRS:
                 said.append(repr(model.n_best(["old dog", "red cat", "the park", "a boat"])))
         except SeqloomError as error:
             said = [str(error)]

@@ -29,9 +29,10 @@ def evaluate(
 ) -> None:
     """Measure how good a trained model is.
 
-    The metrics, with confidence intervals, are those of the task. Translation: loss, perplexity, BLEU, chrF
-    and exact match. Language models: perplexity and bits per byte. Labels: accuracy and macro F1. Masked
-    language models: pseudo-perplexity. Sentence vectors: the correlation of their cosines with given scores.
+    The metrics are those of the task, with confidence intervals except for pairs of texts. Translation: loss,
+    perplexity, BLEU, chrF and exact match; summarization has ROUGE. Language models: perplexity and bits per
+    byte. Labels: accuracy and macro F1. Masked language models: pseudo-perplexity. Sentence vectors: the
+    correlation of their cosines with given scores.
 
     Args:
         folder: A run folder.
