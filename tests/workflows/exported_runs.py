@@ -6,13 +6,12 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import pytest
 import torch
 import transformers
 from torch import nn
@@ -25,6 +24,8 @@ from seqloom.text.special_tokens import EOS, SPECIAL_IDS, UNK
 from seqloom.text.tokenizers import train_tokenizer
 
 hf: Any = transformers
+hf.utils.logging.set_verbosity_error()
+hf.utils.logging.disable_progress_bar()
 
 TEXTS = [
     "the king sees a dog",
@@ -127,28 +128,30 @@ def sharpen(model: nn.Module) -> None:
     model.get_parameter("embedding.weight")[EOS] *= 1.6
 
 
-def command_line(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def command_line(*args: str, given: str = "") -> str:
     """The program in this process: arguments and standard input -> what it writes."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8")
+    out, error = io.BytesIO(), io.BytesIO()
+    sys.stdout, sys.stderr = io.TextIOWrapper(out, "utf-8"), io.TextIOWrapper(error, "utf-8")
+    status: object = 0
+    try:
+        main([*args])
+    except SystemExit as ended:
+        status = ended.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        written, said = out.getvalue().decode(), error.getvalue().decode()
+        sys.stdin, sys.stdout, sys.stderr = streams
+    assert not status, said
+    return written
 
-    def ask(*args: str, given: str = "") -> str:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([*args])
-        said = capfd.readouterr()
-        assert ended.value.code == 0, said.err
-        return said.out
 
-    return ask
-
-
-def our_texts(ask: Callable[..., str], folder: Path, task: str, *settings: str) -> Texts:
+def our_texts(folder: Path, task: str) -> Texts:
     """By the command line."""
     verb = "generate" if task == "text-generation" else "predict"
-    more = [part for setting in settings for part in ("--set", setting)]
-    out = ask(verb, str(folder), "-", "--json", *more, given="\n".join(TEXTS) + "\n")
+    out = command_line(verb, str(folder), "-", "--json", given="\n".join(TEXTS) + "\n")
     rows = [json.loads(line) for line in out.splitlines()]
     if verb == "generate":
         rows = [row for row in rows if not row["sample"]]
@@ -157,7 +160,7 @@ def our_texts(ask: Callable[..., str], folder: Path, task: str, *settings: str) 
     return Texts([one["text"] for one in best], [one["score"] for one in best])
 
 
-def their_texts(folder: Path, task: str, **settings: Any) -> list[str]:
+def their_texts(folder: Path, task: str) -> list[str]:
     """By `AutoTokenizer`, the model and its `generate`, with nothing else than the files."""
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     causal = task == "text-generation"
@@ -167,7 +170,7 @@ def their_texts(folder: Path, task: str, **settings: Any) -> list[str]:
     for text in TEXTS:
         given = tokenizer(text, return_tensors="pt")
         with torch.inference_mode():
-            ids = model.generate(**given, **settings)[0]
+            ids = model.generate(**given)[0]
         before = given["input_ids"].shape[1] if causal else 0
         whole = tokenizer.decode(ids, skip_special_tokens=True)
         prompt = tokenizer.decode(ids[:before], skip_special_tokens=True)

@@ -5,7 +5,6 @@ names what differs."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 from tests.workflows.exported_runs import (
     FAMILIES,
     TEXTS,
-    command_line,
     hf,
     our_texts,
     their_texts,
     write_run,
 )
+from tests.workflows.random_exports import outcome
 
 from seqloom.config import DecodeConfig
 from seqloom.interop.written_generation import OWN
@@ -33,21 +32,14 @@ CONTEXT = "transformers reads at most"
 """What is said of every language model."""
 CACHE = "the decoder has more layers than the encoder"
 
-Ask = Callable[..., str]
 
-
-@pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Ask:
-    return command_line(monkeypatch, capfd)
-
-
-def hold_the_law(ask: Ask, run: Path, task: str, *, alike: bool = True) -> list[str]:
+def hold_the_law(run: Path, task: str, *, alike: bool = True) -> list[str]:
     """Exports a run, compares all texts, and returns the notices; `alike`: whether transformers must write
     the same."""
     out = run.with_name("out")
     notes = export_model(str(run), str(out))["notes"]
     assert isinstance(notes, list)
-    ours, again = our_texts(ask, run, task), our_texts(ask, out, task)
+    ours, again = our_texts(run, task), our_texts(out, task)
     assert len(set(ours.texts)) > 1
     assert again.texts == ours.texts
     assert again.scores == pytest.approx(ours.scores, abs=1e-4)
@@ -76,10 +68,10 @@ KINDS = [
 
 @pytest.mark.parametrize(("family", "kind", "normalisation"), KINDS)
 def test_texts_are_the_same_with_every_family_and_tokenizer(
-    family: str, kind: str, normalisation: str, ask: Ask, tmp_path: Path
+    family: str, kind: str, normalisation: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", family, kind, normalisation, seed=2, **GREEDY)
-    assert hold_the_law(ask, run, FAMILIES[family][1]) == []
+    assert hold_the_law(run, FAMILIES[family][1]) == []
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
@@ -103,10 +95,10 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("family", "settings"), SETTINGS)
 def test_texts_are_the_same_with_every_setting_of_decoding(
-    family: str, settings: dict[str, Any], ask: Ask, tmp_path: Path
+    family: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", family, seed=4, **settings)
-    assert hold_the_law(ask, run, FAMILIES[family][1]) == []
+    assert hold_the_law(run, FAMILIES[family][1]) == []
 
 
 NOT_THEIRS: dict[str, dict[str, Any]] = {
@@ -124,17 +116,17 @@ NOT_THEIRS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("named", NOT_THEIRS)
 def test_what_transformers_has_no_keys_for_is_said_and_seqloom_keeps_it(
-    named: str, ask: Ask, tmp_path: Path
+    named: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", "t5", seed=4, **NOT_THEIRS[named])
-    notes = hold_the_law(ask, run, "translation", alike=False)
+    notes = hold_the_law(run, "translation", alike=False)
     assert len(notes) == 1
     assert named in notes[0]
 
 
-def test_a_language_model_goes_on_where_transformers_ends(ask: Ask, tmp_path: Path) -> None:
+def test_a_language_model_goes_on_where_transformers_ends(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "gpt2", seed=4, beam=1, max_length=90)
-    (note,) = hold_the_law(ask, run, "text-generation", alike=False)
+    (note,) = hold_the_law(run, "text-generation", alike=False)
     assert note == "decode.max_length=90 is max_length=65 in transformers, the prompt counted"
     assert all(len(text) > 0 for text in their_texts(run.with_name("out"), "text-generation"))
 
@@ -162,7 +154,7 @@ def test_the_tokenizer_gives_what_the_model_was_trained_on(family: str, tmp_path
 
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_a_batch_in_transformers_gives_the_texts_of_single_ones(
-    family: str, ask: Ask, tmp_path: Path
+    family: str, tmp_path: Path
 ) -> None:
     task = FAMILIES[family][1]
     run = write_run(tmp_path / "run", family, seed=4, **GREEDY)
@@ -174,7 +166,7 @@ def test_a_batch_in_transformers_gives_the_texts_of_single_ones(
     new = ids[:, given["input_ids"].shape[1] :] if family == "gpt2" else ids
     found = tokenizer.batch_decode(new, skip_special_tokens=True)
     # a text that continues another may begin with a blank
-    texts = our_texts(ask, run, task).texts
+    texts = our_texts(run, task).texts
     assert [one.strip() for one in found] == [one.strip() for one in texts]
 
 
@@ -191,12 +183,17 @@ def test_a_generation_config_that_was_changed_counts_as_it_is(tmp_path: Path) ->
     assert (changed.beam, changed.refill) == (2, True)
 
 
-def test_an_export_is_imported_and_exported_again_as_it_is(ask: Ask, tmp_path: Path) -> None:
+def test_an_export_is_imported_and_exported_again_as_it_is(tmp_path: Path) -> None:
     run = write_run(tmp_path / "first" / "run", "t5", seed=4, **BEAM)
-    hold_the_law(ask, run, "translation")
+    hold_the_law(run, "translation")
     import_model(str(run.with_name("out")), str(tmp_path / "run"))
-    assert our_texts(ask, tmp_path / "run", "translation") == our_texts(ask, run, "translation")
-    assert hold_the_law(ask, tmp_path / "run", "translation") == []
+    assert our_texts(tmp_path / "run", "translation") == our_texts(run, "translation")
+    assert hold_the_law(tmp_path / "run", "translation") == []
     for name in ("generation_config.json", "tokenizer.json"):
         before, after = run.with_name("out") / name, tmp_path / "out" / name
         assert json.loads(before.read_text()) == json.loads(after.read_text())
+
+
+def test_random_exports_hold_the_law() -> None:
+    """A few; by hand many: python -m tests.workflows.random_exports 200."""
+    assert {outcome(number) for number in range(8)} <= {"equal", "said"}
