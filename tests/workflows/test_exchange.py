@@ -68,9 +68,7 @@ def log_probabilities(folder: Path) -> list[float]:
     return [one.log_probability for one in seqloom.Scorer(folder).score(TEXTS)]
 
 
-@pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "gpt2"
+def save_gpt2(folder: Path) -> None:
     size = byte_level(folder, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
     torch.manual_seed(1)
     sharpened(
@@ -81,12 +79,9 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         folder,
     )
-    return folder
 
 
-@pytest.fixture(scope="module")
-def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "bart"
+def save_bart(folder: Path) -> None:
     size = byte_level(
         folder,
         bos_token="<s>",
@@ -107,6 +102,19 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "generation_config.json").write_text(
         json.dumps({"num_beams": 2, "max_length": 9, **MARKS})
     )
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "gpt2"
+    save_gpt2(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "bart"
+    save_bart(folder)
     return folder
 
 

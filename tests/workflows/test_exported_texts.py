@@ -18,7 +18,9 @@ from tests.workflows.exported_runs import (
     write_run,
 )
 from tests.workflows.random_exports import outcome
+from tests.workflows.test_exchange import save_bart, save_gpt2
 
+import seqloom
 from seqloom.config import DecodeConfig
 from seqloom.interop.written_generation import OWN
 from seqloom.runs import run_folder
@@ -40,7 +42,7 @@ def hold_the_law(run: Path, task: str, *, alike: bool = True) -> list[str]:
     notes = export_model(str(run), str(out))["notes"]
     assert isinstance(notes, list)
     ours, again = our_texts(run, task), our_texts(out, task)
-    assert len(set(ours.texts)) > 1
+    assert len(set(zip(ours.texts, ours.scores, strict=True))) > 1
     assert again.texts == ours.texts
     assert again.scores == pytest.approx(ours.scores, abs=1e-4)
     if alike:
@@ -197,3 +199,34 @@ def test_an_export_is_imported_and_exported_again_as_it_is(tmp_path: Path) -> No
 def test_random_exports_hold_the_law() -> None:
     """A few; by hand many: python -m tests.workflows.random_exports 200."""
     assert {outcome(number) for number in range(8)} <= {"equal", "said"}
+
+
+FINE_TUNED: dict[str, tuple[str, list[str]]] = {
+    "gpt2": ("text-generation", ["decode.strategy=beam", "decode.beam=1", "decode.max_length=12"]),
+    "bart": ("translation", ["decode.beam=3", "decode.refill=true", "decode.max_length=9"]),
+}
+
+
+@pytest.mark.parametrize("name", FINE_TUNED)
+def test_a_checkpoint_that_was_trained_on_goes_back_with_its_marks_and_settings(
+    name: str, tmp_path: Path
+) -> None:
+    """GPT-2 begins a text with its end mark, BART is forced to begin with <s>."""
+    task, settings = FINE_TUNED[name]
+    checkpoint = tmp_path / "hub"
+    if name == "gpt2":
+        save_gpt2(checkpoint)
+    else:
+        save_bart(checkpoint)
+    (tmp_path / "data.tsv").write_text("source\ttarget\n" + "a dog\ta dog\n" * 9)
+    (tmp_path / "data.txt").write_text("a dog\n\n" * 9)
+    data = [str(tmp_path / ("data.txt" if name == "gpt2" else "data.tsv"))]
+    settings += ["train.max_steps=1", "train.learning_rate=1e-6", "train.evaluate_every=1"]
+    run = tmp_path / "run"
+    seqloom.train(task, data, validation=data, output_dir=run, start=checkpoint, settings=settings)
+    assert hold_the_law(run, task) == []
+    again = export_model(str(checkpoint), str(tmp_path / "again"))["notes"]
+    assert isinstance(again, list)
+    assert [one.startswith("seqloom reads <|endoftext|>") for one in again] == [True] * (
+        name == "gpt2"
+    )

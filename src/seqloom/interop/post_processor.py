@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from seqloom.protocols import SpecialTokenTemplate
-from seqloom.text.hub.token_bytes import WHOLE_WORDPIECE
+from seqloom.text.hub.token_bytes import WHOLE_WORDPIECE, WHOLE_WORDS
 
 
 def with_template(
@@ -66,13 +66,16 @@ def with_special_entries(
     return _dumped(pipeline | {"added_tokens": added}), new
 
 
-def with_whole_wordpiece(content: str) -> str:
-    """The content of a tokenizer.json whose decoder, where it is WordPiece, drops `##` at the beginning of a
-    text too."""
+DECODERS = {"WordPiece": WHOLE_WORDPIECE, "WordLevel": WHOLE_WORDS}
+"""Kind of a model -> a decoder that spells any of its tokens as seqloom does."""
+
+
+def with_whole_texts(content: str) -> str:
+    """The content of a tokenizer.json of ours with a decoder that spells texts as seqloom does, whatever
+    tokens a model writes."""
     pipeline = json.loads(content)
-    if (pipeline.get("decoder") or {}).get("type") == "WordPiece":
-        pipeline["decoder"] = WHOLE_WORDPIECE
-    return _dumped(pipeline)
+    decoder = DECODERS.get(pipeline["model"]["type"], pipeline.get("decoder"))
+    return _dumped(pipeline | {"decoder": decoder})
 
 
 def with_prefix_space(content: str) -> str:

@@ -80,10 +80,11 @@ class WrittenGeneration:
             "num_beams": decode.beam if decode.strategy == "beam" else 1,
             "repetition_penalty": decode.repetition_penalty,
             "no_repeat_ngram_size": decode.no_repeat_ngram or 0,
-            # before a forced beginning, which may be one of them
-            "bad_words_ids": [[i] for i in self.special_ids.forbidden],
             **self._lengths(),
         }
+        if self.special_ids.forbidden:
+            # looked at before a forced beginning, which may be one of them
+            keys["bad_words_ids"] = [[i] for i in self.special_ids.forbidden]
         if sampled:
             keys["temperature"] = decode.temperature
             keys["top_k"] = decode.top_k or 0

@@ -14,7 +14,7 @@ from seqloom.interop.post_processor import (
     with_prefix_space,
     with_special_entries,
     with_template,
-    with_whole_wordpiece,
+    with_whole_texts,
 )
 from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
@@ -70,8 +70,7 @@ def _of_own(content: str, run: run_folder.LoadedRun) -> tuple[str, Fields]:
     if (context := context_of(run.model)) is not None:
         changes["model_max_length"] = context
     names = _names(run.tokenizer, template)
-    content = with_whole_wordpiece(content)
-    return with_template(content, template, names, segments=False), changes
+    return with_template(with_whole_texts(content), template, names, segments=False), changes
 
 
 def _names(tokenizer: StoredTokenizer, template: SpecialTokenTemplate) -> dict[int, str]:

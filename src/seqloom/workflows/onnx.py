@@ -24,6 +24,7 @@ from seqloom.interop.export import target_of
 from seqloom.interop.onnx.check import check
 from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
+from seqloom.interop.post_processor import with_whole_texts
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import EncoderDecoder
 from seqloom.registry import hub_task
@@ -149,7 +150,10 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             files.write_atomic(temporary / run_folder.PREPROCESSOR, preprocessor)
         else:
             about["special_ids"] = tokenizer.special_ids._asdict()
-            files.write_atomic(temporary / run_folder.TOKENIZER, tokenizer.to_json())
+            content = tokenizer.to_json()
+            if not tokenizer.pretrained:
+                content = with_whole_texts(content)
+            files.write_atomic(temporary / run_folder.TOKENIZER, content)
         files.write_json(temporary / ABOUT, about)
         program = example(graphs, texts=tokenizer is not None)
         files.write_atomic(temporary / "README.md", read_me(target.resolve().name, graphs, program))

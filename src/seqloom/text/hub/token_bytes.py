@@ -12,6 +12,7 @@ from typing import NamedTuple, final
 
 from seqloom.text.byte_symbols import symbols_to_bytes
 from seqloom.text.hub.pipeline import Component
+from seqloom.text.tokenizer_kinds import SPELLED
 
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>\Z")
 
@@ -26,7 +27,18 @@ WHOLE_WORDPIECE: Component = {
     ],
 }
 """The decoder of an exported WordPiece: the library's own leaves `##` before a text that begins with the rest
-of a word, as a model may write it. No other regular expression of a file is ever run."""
+of a word, as a model may write it."""
+WHOLE_WORDS: Component = {
+    "type": "Sequence",
+    "decoders": [
+        {"type": "Replace", "pattern": {"Regex": "^"}, "content": " "},
+        {"type": "Replace", "pattern": {"String": SPELLED}, "content": ""},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ],
+}
+"""The same of whole words, without the mark of those that spell a special token. No other regular expression
+of a file is ever run."""
 
 
 @final
@@ -60,6 +72,8 @@ def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
         return HubTokenBytes(str.encode, b" ")
     if decoder == WHOLE_WORDPIECE:
         decoder = {"type": "WordPiece", "prefix": "##"}
+    if decoder == WHOLE_WORDS:
+        return HubTokenBytes(lambda piece: piece.removeprefix(SPELLED).encode(), b" ")
     parts = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     steps = [_step(part) for part in parts]
     conversions = [step.convert for step in steps]
