@@ -284,7 +284,7 @@ def _unhashed(content: Any) -> Any:
         return {
             key: _unhashed(value)
             for key, value in content.items()
-            if key not in ("bytes", "sha256")
+            if key not in ("bytes", "sha256", "check")
         }
     return [_unhashed(item) for item in content] if isinstance(content, list) else content
 

@@ -569,16 +569,14 @@ def seal(folder: Path, best: Path) -> None:
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
     weights = manifest.read_list(best / manifest.MANIFEST)["files"][WEIGHTS]
     unfinished = folder / manifest.UNFINISHED
-    listed = {**manifest.read_list(unfinished)["files"], WEIGHTS: weights}
+    content = manifest.read_list(unfinished)
+    listed = {**content.pop("files"), WEIGHTS: weights}
     if problem := manifest.problem(folder, listed):
         raise FolderError(problem, folder)
     log = folder / METRICS
-    manifest.write_list(
-        unfinished,
-        listed,
-        best=best.name,
-        log=manifest.entry(log) if files.is_there(log) else None,
-    )
+    # its settings stay, by which the same command knows it again until the last moment
+    content |= {"best": best.name, "log": manifest.entry(log) if files.is_there(log) else None}
+    manifest.write_list(unfinished, listed, **content)
     for path in files.leftovers(folder):
         path.unlink(missing_ok=True)
     os.replace(unfinished, folder / manifest.MANIFEST)
