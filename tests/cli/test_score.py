@@ -130,6 +130,12 @@ def test_texts_with_unlike_numbers_of_unknown_words_are_not_ranked_silently(
     assert (UNLIKE in command("score", ngram, *named, *form).err) == said
 
 
+def test_a_prompt_that_ends_in_a_blank_is_said(command: Any, ngram: Path) -> None:
+    for prompt, said in (("the ", True), ("the", False)):
+        ran = command("score", ngram, "--prompt", prompt, "--text", "cat sees it .")
+        assert ("ends in a blank" in ran.err) == said
+
+
 def test_pairs_with_unlike_numbers_of_unknown_words_are_counted(
     command: Any, ngram: Path, tmp_path: Path
 ) -> None:

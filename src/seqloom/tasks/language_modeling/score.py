@@ -21,6 +21,7 @@ from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.documents import stride_of
+from seqloom.tasks.language_modeling.generate import blank_notice
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,8 @@ class Scorer:
         tokenizer, model = self.run.tokenizer, self.run.model
         special_ids = tokenizer.special_ids
         step = stride_of(model, stride)
+        if notice := blank_notice(tokenizer, [prompt]):
+            logger.info(notice)
         (prompt_ids,) = tokenizer.encode([prompt])
         remaining = iter(texts)
         while some := list(islice(remaining, CHUNK)):
