@@ -4,6 +4,7 @@ line."""
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+from seqloom.config import DataConfig
 from seqloom.explaining.gradient_flow import GradientFlow, LayerFlow, NormCurve, StateFlow
 from seqloom.runs.run_folder import load_run
 from seqloom.workflows.analysis.gradient_flow import flow_panels
@@ -174,6 +176,60 @@ def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Pat
         "data.max_length=3",
     ).json
     assert cut["runs"]["lstm"]["layers"][0]["steps"] == 4
+
+
+def test_classifiers_and_mixtures_have_gradient_flow(command: Any, tmp_path: Path) -> None:
+    """Each on its own kind of data, with the names of its layers."""
+    from seqloom.tasks.language_modeling.mixture import mix
+    from seqloom.workflows.train import train
+
+    small = ["train.max_steps=1", "data.tokenizer=words"]
+    book, labels, tags = (tmp_path / name for name in ("book.txt", "labels.csv", "tags.conll"))
+    book.write_text("the red dog sees a cat\na cat runs in the park\n" * 10)
+    labels.write_text("text,label\n" + "the red dog,yes\na cat runs far,no\n" * 6)
+    tags.write_text("the\tO\ndog\tB-X\n\na\tO\ncat\tB-X\nruns\tO\n\n" * 6)
+    for task, file, model in (
+        ("text-generation", book, "recurrent_lm:tiny"),
+        ("text-classification", labels, "recurrent:tiny"),
+        ("token-classification", tags, "recurrent:tiny"),
+    ):
+        settings = [*small, "model.cell=gru"] if model == "recurrent_lm:tiny" else small
+        train(
+            task,
+            [str(file)],
+            validation=[str(file)],
+            output_dir=tmp_path / task,
+            model=model,
+            settings=settings,
+        )
+    shutil.copytree(tmp_path / "text-generation", tmp_path / "again")
+    members = [str(tmp_path / name) for name in ("text-generation", "again")]
+    mix(members, str(tmp_path / "mixture"), None, [], DataConfig())
+    expected = {
+        "text-generation": (book, ["layer 1"]),
+        "text-classification": (labels, ["encoder 1 →", "encoder 1 ←"]),
+        "token-classification": (tags, ["encoder 1 →", "encoder 1 ←"]),
+        "mixture": (book, ["member 1 layer 1", "member 2 layer 1"]),
+    }
+    flows = {}
+    for name, (file, layers) in expected.items():
+        picture = tmp_path / f"{name}.svg"
+        words = ("--gradient-flow", "--rows", "4", "--json", "--output", picture)
+        ran = command("explain", tmp_path / name, file, *words)
+        assert ran.code == 0, ran.err
+        flows[name] = ran.json["runs"][name]
+        assert [layer["name"] for layer in flows[name]["layers"]] == layers
+        for layer in flows[name]["layers"]:
+            curve = layer["states"]["h"]["gradient_from_end"]["median"]
+            assert all(0 <= value < 100 for value in curve)
+            assert max(curve) > 0
+    # two models that are one: its loss, and half of its gradient each
+    alone, both = flows["text-generation"], flows["mixture"]
+    assert both["loss"] == pytest.approx(alone["loss"])
+    curves = [
+        flow["layers"][0]["states"]["h"]["gradient_from_end"]["median"] for flow in (alone, both)
+    ]
+    assert curves[1] == pytest.approx([value / 2 for value in curves[0]])
 
 
 def test_mistakes_are_one_line(

@@ -133,7 +133,7 @@ def test_elman_is_a_product_of_slopes_and_weights() -> None:
         sorted(abs(numpy.linalg.eigvals(w_h)), reverse=True)
     )
     assert (layer.name, layer.direction, layer.cell, layer.width, layer.steps) == (
-        "1",
+        "layer 1",
         "forward",
         "elman",
         4,
@@ -289,7 +289,7 @@ def test_padding_changes_nothing(cell: str, options: dict[str, Any]) -> None:
             for row, wish in pairs
         ]
     )
-    assert alone["1 h jacobian"].rows == [3, 2, 2, 1, 1, 1]
+    assert alone["layer 1 h jacobian"].rows == [3, 2, 2, 1, 1, 1]
     for place in (
         lambda n: list(range(n)),  # right
         lambda n: list(range(8 - n, 8)),  # left
@@ -310,8 +310,8 @@ def test_a_backward_direction_is_the_forward_one_of_reversed_rows() -> None:
         [w[:, 4:].flip(0) for w in wishes],
     )
     assert [(layer.name, layer.direction) for layer in there.layers] == [
-        ("1 →", "forward"),
-        ("1 ←", "backward"),
+        ("layer 1 →", "forward"),
+        ("layer 1 ←", "backward"),
     ]
     one, other = there.layers[1].states, back.layers[0].states
     assert one["c"].gradient_from_end.mean == pytest.approx(other["c"].gradient_from_end.mean)
@@ -377,7 +377,7 @@ def test_a_loss_may_run_a_layer_several_times() -> None:
 
     assert_same(curves(gradient_flow(model, one_by_one)), whole)
     assert_same(curves(gradient_flow(model, in_two(lambda state: state))), whole)
-    assert curves(gradient_flow(model, in_two(detach)))["1 h jacobian"].rows == [4, 4, 2, 2]
+    assert curves(gradient_flow(model, in_two(detach)))["layer 1 h jacobian"].rows == [4, 4, 2, 2]
 
 
 def test_only_looks() -> None:

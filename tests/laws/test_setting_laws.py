@@ -104,6 +104,8 @@ NEEDED: dict[str, dict[str, Any]] = {
 """What else must be set for a field to be read."""
 NOT_SEEN = {
     ("bert", "pooler"): "the pooler is read by heads",
+    ("recurrent_lm", "forget_bias"): "weights are drawn here, and it is what one starts from",
+    ("recurrent", "forget_bias"): "likewise",
     ("bert", "next_sentence"): "likewise",
     ("bert", "head"): "the head is read by the objective",
     ("bert", "head_activation"): "likewise",

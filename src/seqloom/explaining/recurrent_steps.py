@@ -7,6 +7,7 @@ from the autograd graph: a row really takes a step if the following step starts 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
@@ -30,6 +31,8 @@ class NamedLayer(NamedTuple):
 def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
     """In the order of the model."""
     layers: dict[int, NamedLayer] = {}
+    below: Counter[str] = Counter()
+    """How many layers of a name there are already: the last one may be in a stack of its own."""
     for path, module in model.named_modules():
         match module:
             case RecurrentStack():
@@ -37,8 +40,10 @@ def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
                 directions = [("forward", "→", module.forward_layers)]
                 if both:
                     directions.append(("backward", "←", module.backward_layers))
+                part = part_name(path)
                 for number in range(len(module.forward_layers)):
-                    name = f"{path} {number + 1}".strip()
+                    below[part] += 1
+                    name = f"{part} {below[part]}"
                     for direction, arrow, stack in directions:
                         layer = cast(RecurrentLayer, stack[number])
                         layers[id(layer)] = NamedLayer(
@@ -47,6 +52,21 @@ def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
             case RecurrentLayer() if id(module) not in layers:
                 layers[id(module)] = NamedLayer(path or "1", "forward", module)
     return list(layers.values())
+
+
+def part_name(path: str) -> str:
+    """The part of a model that a stack is, for people: `layers.0` is the layer of a language model,
+    `encoder.layers` that of an encoder, `members.1.layers.0` that of the second model of a mixture."""
+    words: list[str] = []
+    names = path.split(".") if path else []
+    for name, after in zip(names, [*names[1:], ""], strict=False):
+        if name == "members" and after.isdigit():
+            words.append(f"member {int(after) + 1}")
+        elif name != "layers" and not name.isdigit():
+            words.append(name)
+    if not words or words[-1].startswith("member "):
+        words.append("layer")
+    return " ".join(words)
 
 
 @contextmanager

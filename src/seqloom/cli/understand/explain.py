@@ -20,8 +20,8 @@ class ExplainOptions:
     target: str | None = None
     """An output text to explain. By default the model's own."""
     gradient_flow: Flag = False
-    """Follow the gradient of the loss back through the recurrent layers, step by step, on the first pairs of
-    the files."""
+    """Follow the gradient of the loss back through the recurrent layers, step by step, on the first examples
+    of the files."""
     rows: int | None = None
     """With --gradient-flow: number of pairs. By default 64."""
     beside: Folders = ()

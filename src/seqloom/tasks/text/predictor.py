@@ -6,8 +6,11 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, final
+
+import numpy as np
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions, Truncation
@@ -15,7 +18,7 @@ from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
+from seqloom.protocols import NO_REQUEST, Answer, EncodedBatch, Evaluation, Request
 from seqloom.runs.progress import chunked, log_notes, log_progress, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import merge_data_settings, saved_data_settings
@@ -175,6 +178,18 @@ class TextPredictor(TextModel, Generic[E]):
                         answer = answer._replace(content={"line": example.line, **answer.content})
                     yield answer
         log_notes(options.truncation.notices())
+
+    def first_batch(self, paths: Sequence[str], request: Request, count: int) -> EncodedBatch:
+        """The first examples of files as one batch, with their answers. Raises DataError where there is
+        none."""
+        chosen = self.with_settings(request)
+        data = chosen._reading_settings(paths, answers=True)
+        with logged_report() as report:
+            first = list(islice(chosen.head_task.read(paths, data, report), count))
+        if not first:
+            raise DataError("there must be an example, but there is none", paths[0])
+        _, dataset = chosen.head_task.encode_checked(first, chosen._encoding_options(data), data)
+        return dataset.batch(np.arange(len(dataset)))
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good the answers to the known examples of files are."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from math import isfinite, nan
 from pathlib import Path
 from typing import final
 
 import torch
+from torch import Tensor, nn
 
 from seqloom import files
 from seqloom.config import DataConfig, TrainConfig
@@ -27,7 +29,9 @@ from seqloom.explaining.gradient_flow import (
     NormCurve,
     gradient_flow,
 )
-from seqloom.protocols import Objective, device_of
+from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.models.ensemble import Ensemble
+from seqloom.protocols import EncodedBatch, Loss, Objective, Request, TargetScorer, device_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import each_pair
@@ -35,8 +39,9 @@ from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
-from seqloom.tasks.model import refuse_unread_data
-from seqloom.training.objectives import LanguageModelling, Translation
+from seqloom.tasks.model import load, refuse_unread_data
+from seqloom.text.special_tokens import EOS
+from seqloom.training.objectives import HeadObjective, LanguageModelling, Translation
 
 STEPS = 100
 """Of a row of text, in tokens."""
@@ -56,6 +61,8 @@ LEGEND = (
 )
 """How to read the tables."""
 
+BatchMaker = Callable[[LoadedRun], TranslationBatch | TextBatch | EncodedBatch]
+"""The first rows of the data, encoded for a run."""
 Row = tuple[str, ...]
 Points = list[tuple[float, float]]
 
@@ -110,19 +117,31 @@ def explain_gradient_flow(
     for folder in folders:
         files.require_folder(Path(folder), "a run folder of a recurrent model", RUN)
     task = tasks.pop()
-    refuse_unread_data(task, data_settings, paths)
-    make_batch = _batch_maker(task, paths, data_config(Path(folders[0]), data_settings), rows)
+    # pairs are cut as in training
+    read = {name: value for name, value in data_settings.items() if name != "max_length"}
+    refuse_unread_data(task, read, paths)
+    if any(isinstance(bundle.model, EncoderWithHead) for bundle in bundles.values()):
+        request = Request(data=data_settings)
+        make_batch: BatchMaker = partial(_head_batch, paths=paths, request=request, rows=rows)
+    else:
+        make_batch = _batch_maker(task, paths, data_config(Path(folders[0]), data_settings), rows)
     batches = {run: make_batch(bundle) for run, bundle in bundles.items()}
     flows = {run: _flow_of(bundles[run], batch) for run, batch in batches.items()}
     chart = line_panels(flow_panels(flows), title=TITLE, subtitle=SUBTITLE, log_y=True)
     save_chart(chart, picture)
     first = next(iter(batches.values()))
-    return FlowReport(flows=flows, rows=len(first.inputs), picture=picture)
+    return FlowReport(flows=flows, rows=len(first[0]), picture=picture)
 
 
-def _batch_maker(
-    task: str, paths: Sequence[str], data: DataConfig, rows: int
-) -> Callable[[LoadedRun], TranslationBatch | TextBatch]:
+def _head_batch(
+    bundle: LoadedRun, *, paths: Sequence[str], request: Request, rows: int
+) -> EncodedBatch:
+    """The first examples, read by each run itself, as their labels are its own."""
+    batch: EncodedBatch = load(bundle.folder, "cpu").first_batch(paths, request, rows)
+    return batch
+
+
+def _batch_maker(task: str, paths: Sequence[str], data: DataConfig, rows: int) -> BatchMaker:
     """Reads the first rows; the result encodes them for a run."""
     if task == "text-generation":
         with closing(each_piece(paths, data)) as pieces:
@@ -220,10 +239,39 @@ def _text_batch(bundle: LoadedRun, texts: Sequence[str], rows: int) -> TextBatch
     return TextBatch(inputs, targets, no_stream, torch.ones(len(windows), dtype=torch.bool))
 
 
-def _flow_of(bundle: LoadedRun, rows: TranslationBatch | TextBatch) -> GradientFlow:
-    train = parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.")
-    kind = LanguageModelling if isinstance(rows, TextBatch) else Translation
-    objective: Objective = kind(train.label_smoothing)
+def mixture_loss(model: nn.Module, batch: TextBatch) -> Loss:
+    """Cross-entropy of the next token under a mixture, with a gradient, which its `log_probs` has not."""
+    trained = batch.targets != IGNORE
+    targets = batch.targets.where(trained, EOS)
+    return Loss(-_chosen(model, batch.inputs, targets)[trained].sum(), trained.sum())
+
+
+def _chosen(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """log p of each target `(rows, steps)`. Members are mixed there alone: where no token is possible, a
+    logarithm of a sum has no gradient."""
+    if isinstance(model, Ensemble):
+        parts = torch.stack([_chosen(member, inputs, targets) for member in model.members])
+        return (parts + model.weights.log().to(parts.dtype)[:, None, None]).logsumexp(dim=0)
+    log_probs, _ = model(inputs, None)
+    if not isinstance(model, TargetScorer):
+        log_probs = log_probs.log_softmax(dim=-1)
+    chosen: Tensor = log_probs.gather(-1, targets[..., None])[..., 0]
+    return chosen
+
+
+def _objective(bundle: LoadedRun, rows: object) -> Objective:
+    smoothing = parse(
+        TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train."
+    ).label_smoothing
+    if isinstance(rows, EncodedBatch):
+        return HeadObjective(smoothing)
+    if isinstance(rows, TranslationBatch):
+        return Translation(smoothing)
+    return mixture_loss if isinstance(bundle.model, Ensemble) else LanguageModelling(smoothing)
+
+
+def _flow_of(bundle: LoadedRun, rows: TranslationBatch | TextBatch | EncodedBatch) -> GradientFlow:
+    objective = _objective(bundle, rows)
     model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
     batch = type(rows)(*(part.to(device_of(model)) for part in rows))
     try:
