@@ -1,8 +1,8 @@
-"""Texts that are longer than a model reads: cut into windows that overlap; each place is answered from the
-window with most context around it.
+"""Texts that are longer than a model reads: cut into windows that overlap.
 
-Devlin et al. 2019 (the code of their SQuAD experiments, `_check_is_max_context`): a place is answered where
-the smaller of its contexts, left and right, is largest.
+A tag comes from the window with most context around its word, where the smaller of its contexts, left and
+right, is largest: Devlin et al. 2019 (the code of their SQuAD experiments, `_check_is_max_context`). Answers
+are compared by their scores in all windows (`decoding/answer_spans.py`).
 """
 
 from __future__ import annotations
