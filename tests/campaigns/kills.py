@@ -50,7 +50,7 @@ VERBS: dict[str, list[str]] = {
     "train": [*GPT, *TINY, "--output-dir", "made"],
     "compare": [
         *("compare", "text-classification", "labels.csv", "--validation", "labels.csv"),
-        *("--models", "bag_of_words:tiny", "--seeds", "1", "--grid", "2"),
+        *("--models", "bag_of_words:tiny,convolution:tiny", "--seeds", "1", "--grid", "2"),
         *("--set=data.tokenizer=words", "--set=train.max_steps=3", "--set=train.threads=1"),
         *("--output-dir", "made"),
     ],
