@@ -629,6 +629,8 @@ def _further_values(case: Case) -> list[str]:
     hint = get_type_hints(kind)[name]
     if hint is bool:
         return ["true", "false"]
+    if case.setting == "decode.diversity":
+        return ["0", "3"]
     if case.setting == "train.best":
         return list(next(task for task in all_tasks() if task.name == case.task).best)
     choices = [

@@ -277,6 +277,9 @@ def other_training(name: str) -> str:
         "best": "accuracy",
         "freeze": "[embedding]",
         "word_vectors": "v.txt",
+        "noise": "[mask]",
+        "noise_density": "0.5",
+        "noise_span": "5",
     }
     if isinstance(value, bool):
         return str(not value).lower()

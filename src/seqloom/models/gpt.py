@@ -96,7 +96,7 @@ class GPTConfig:
     bidirectional_source: Annotated[bool, UsedInTasks("translation")] = False
     """For pairs of texts: whether each token of the source sees all of the source (prefix language model:
     Raffel et al. 2020, section 3.2.1)."""
-    documents: Literal["separate", "joined"] = "separate"
+    documents: Annotated[Literal["separate", "joined"], UsedInTasks("text-generation")] = "separate"
     """separate: a token sees nothing before the last <s>; joined: an <s> after the first is a token like any
     other."""
     norm_epsilon: Epsilon = 1e-5

@@ -39,6 +39,7 @@ from seqloom.models.config_checks import (
     CellName,
     Fraction,
     Size,
+    UsedInTasks,
     UsedWith,
     above,
     field_problems,
@@ -107,7 +108,7 @@ class RecurrentLMConfig:
     2011); none: no such weights."""
     maxent_size: Annotated[int, UsedWith(maxent=above(0))] = 2**22
     """How many hashed weights there are."""
-    documents: Literal["separate", "joined"] = "separate"
+    documents: Annotated[Literal["separate", "joined"], UsedInTasks("text-generation")] = "separate"
     """What an <s> within a row does: separate, it resets the state to zeros; joined, the state carries on."""
     pad_id: int = 0
     """The id of <pad>."""

@@ -81,6 +81,10 @@ def unused(run: RunConfig) -> Mapping[str, str]:
             reasons[f"model.{name}"] = (
                 f"model.{name} is for the loss of the next token, which needs head.lm_weight"
             )
+    if run.task == "multiple-choice" and run.data.options:
+        reasons["data.second"] = (
+            "data.second is the column of the option where each has a row, but data.options names columns"
+        )
     if run.head.crf:
         reasons["train.label_smoothing"] = (
             "train.label_smoothing changes nothing with head.crf, which learns whole sequences of tags"
