@@ -23,6 +23,7 @@ LINEAR = ("counts", "binary", "tf-idf")
 KINDS: dict[str, dict[str, Any]] = {
     "embeddings": {},
     "embeddings of n-grams": {"ngrams": 3},
+    "highways": {"highways": 2, "ngrams": 2},
     "counts": {"features": "counts"},
     "binary": {"features": "binary", "ngrams": 2},
     "tf-idf": {"features": "tf-idf"},
@@ -97,6 +98,26 @@ def test_order_matters_to_ngrams() -> None:
     assert not torch.allclose(
         alone(model, [3, 4, 5]).sum(dim=0), alone(model, [5, 4, 3]).sum(dim=0)
     )
+
+
+def test_highway_layers_are_those_of_their_equation() -> None:
+    """y = g ⊙ ReLU(W_H x + b_H) + (1 - g) ⊙ x, with g = σ(W_T x + b_T), layer by layer; new gates are nearly
+    closed."""
+    tokens, mask = padded(ROWS)
+    model: Any = drawn(highways=2)
+    plain = drawn()
+    plain.load_state_dict(
+        {name: one for name, one in model.state_dict().items() if "highways" not in name}
+    )
+    x = plain(tokens, mask)
+    for layer in model.highways:
+        gate = (x @ layer.gate.linear.weight.T + layer.gate.linear.bias).sigmoid()
+        transformed = (x @ layer.linear.weight.T + layer.linear.bias).relu()
+        x = gate * transformed + (1 - gate) * x
+    expected = x.masked_fill(~mask[..., None], 0)
+    torch.testing.assert_close(model(tokens, mask), expected)
+    new: Any = BagOfWords(BagOfWordsConfig(vocabulary_size=10, highways=1))
+    assert new.highways[0].gate.linear.bias.lt(0).all()
 
 
 def test_averaged_embeddings() -> None:

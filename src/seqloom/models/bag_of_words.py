@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
+from seqloom.layers.recurrent.highway import HighwayLayer
 from seqloom.models.config_checks import (
     Count,
     Fraction,
@@ -56,6 +57,8 @@ class BagOfWordsConfig:
     """Embeddings for n-grams, which share them by a hash."""
     dropout: Annotated[Fraction, UsedWith(features="embeddings")] = 0.2
     """Share of the features of embedded tokens dropped in training; the linear forms drop none."""
+    highways: Annotated[Count, UsedWith(features="embeddings")] = 0
+    """Highway layers that each embedded token goes through (Srivastava et al. 2015)."""
     first_word: Count = 16
     """Smaller ids are special tokens, which linear models do not count."""
 
@@ -102,6 +105,7 @@ class BagOfWords(nn.Module):
         for table in (self.embedding, self.ngram_embedding):
             if table is not None:
                 nn.init.uniform_(table.weight, -bound, bound)
+        self.highways = nn.Sequential(*(HighwayLayer(c.width) for _ in range(c.highways)))
         features = c.vocabulary_size + (c.buckets if c.ngrams > 1 else 0)
         self.idf: Tensor | None
         """`(features,)`: their weights."""
@@ -128,11 +132,15 @@ class BagOfWords(nn.Module):
         padding."""
         ids, counted = self.features(inputs, mask)
         weights = self.weights(ids, counted)[..., None]
-        embedded = self.embedding(inputs) * weights[:, :, 0]
+        embedded: Tensor = self.embedding(inputs) * weights[:, :, 0]
         if self.ngram_embedding is not None:
             buckets = (ids[..., 1:] - self.config.vocabulary_size).clamp(min=0)
             embedded = embedded + (self.ngram_embedding(buckets) * weights[:, :, 1:]).sum(dim=2)
-        return embedded if self.linear else F.dropout(embedded, self.config.dropout, self.training)
+        if self.linear:
+            return embedded
+        if self.config.highways:
+            embedded = self.highways(embedded).masked_fill(~mask[..., None], 0)
+        return F.dropout(embedded, self.config.dropout, self.training)
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, width)`."""
