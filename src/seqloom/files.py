@@ -84,13 +84,13 @@ def regular(path: Path) -> Path:
 
 def open_regular(path: Path) -> BufferedReader:
     """A file for reading that is `regular`."""
-    with _reading(path):
+    with reading(path):
         return open(regular(path), "rb")
 
 
 def read_bytes(path: Path, limit: int = SMALL) -> bytes:
     """A file that is `regular`, whole. Raises FolderError also where it has more bytes than `limit`."""
-    with _reading(path), open_regular(path) as file:
+    with reading(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise FolderError(f"must be at most {limit} bytes, but has {size}", path)
@@ -129,7 +129,8 @@ def require_folder(folder: Path, what: str, marker: str, hint: str = "") -> None
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
+    """Turns the failure to read `path` into a FolderError."""
     try:
         yield
     except OSError as error:
@@ -340,7 +341,7 @@ def link_atomic(source: Path, path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    with open_regular(path) as file:
+    with reading(path), open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

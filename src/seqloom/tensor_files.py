@@ -43,7 +43,7 @@ def read_header(path: Path) -> SafetensorsHeader:
 
     Raises FolderError for what is missing, damaged or too large to be believed.
     """
-    with files.open_regular(path) as file:
+    with files.reading(path), files.open_regular(path) as file:
         length = int.from_bytes(file.read(8), "little")
         if length > LONGEST_HEADER:
             raise FolderError(
