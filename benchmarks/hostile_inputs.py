@@ -194,7 +194,7 @@ SEEDS: dict[str, tuple[bytes, Callable[[Path], object]]] = {
 """Name -> a whole input, and what reads it."""
 
 
-VALUES = (
+VALUES: tuple[object, ...] = (
     *(
         None,
         True,

@@ -146,7 +146,8 @@ class Row(NamedTuple):
                 advice = "; leave such rows out with --set data.on_bad_line=skip"
             must = "a text, a number or a list of such" if loose else "a text"
             raise self.file.error(
-                f"{self.columns[role]!r} must be {must}, but is {kind_of(value)}{advice}", self.line
+                f"{self.columns.get(role, role)!r} must be {must}, but is {kind_of(value)}{advice}",
+                self.line,
             )
         if isinstance(value, list) and not loose:
             self.file.find(f"a list of texts joined with {self.file.options.join!r}", self.line)

@@ -194,7 +194,7 @@ class _RawQuestion(NamedTuple):
 
 def _schema(answers: bool) -> TableSchema:
     def choose(header: Header) -> dict[str, str]:
-        if answers and header.names[0] == "1":
+        if answers and header.names[:1] == ["1"]:
             raise header.error(
                 "answers stand in columns that are known by name (answers, or answer and answer_start), so"
                 " there must be a header, but there is none; put one above the first row, and leave out"
