@@ -170,7 +170,7 @@ def test_a_negative_epsilon_of_a_checkpoint_is_refused(name: str, tmp_path: Path
     (tmp_path / "config.json").write_text(json.dumps(content | {EPSILONS[name]: -1e-5}))
     said = refusal(lambda: read_checkpoint(tmp_path))
     assert str(tmp_path / "config.json") in said
-    assert "epsilon must be at least 0, but is -1e-05" in said
+    assert f"{EPSILONS[name]} must be at least 0, but is -1e-05" in said
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt", "t5", "transformer", "vit"])
