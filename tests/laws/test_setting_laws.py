@@ -227,7 +227,7 @@ def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str,
         ),
         (
             "text-classification",
-            ["decode.beam=2"],
+            ["decode.beam=5"],
             r"decode\.beam changes nothing for text-classification",
         ),
         (

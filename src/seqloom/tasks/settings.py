@@ -52,7 +52,19 @@ def resolve(
         raise UsageError(
             "a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR"
         )
-    return _checked(content)
+    run = _checked(content)
+    _refuse_named(task_to_train(run.task), settings)
+    return run
+
+
+def _refuse_named(task: Task, settings: Sequence[str]) -> None:
+    """Raises UsageError where a setting is named that the task does not read, be it with its default; a run
+    file lists all settings, so only values that are not the default count there."""
+    for section, values in apply_settings({}, settings).items():
+        for name in values:
+            setting = f"{section}.{name}"
+            if section in SECTIONS and setting not in task.settings:
+                raise UsageError(unread_setting(setting, task.name))
 
 
 def _take_paths(
