@@ -69,9 +69,8 @@ def assert_alike(now: str, then: str, near: float) -> None:
 def parted(now: Any, then: Any, near: float, where: str = "") -> list[str]:
     """Where two JSON values part; the order of keys does not count."""
     if isinstance(now, dict) and isinstance(then, dict):
-        missing = [
-            f"{where}.{key} stands on one side only" for key in sorted(now.keys() ^ then.keys())
-        ]
+        # a later version may say more, never less
+        missing = [f"{where}.{key} is missing" for key in sorted(then.keys() - now.keys())]
         shared = sorted(now.keys() & then.keys())
         return missing + [
             one for key in shared for one in parted(now[key], then[key], near, f"{where}.{key}")
