@@ -467,7 +467,7 @@ def test_settings_that_cannot_be_are_said_before_the_work(
         (
             "labels, recurrent",
             "train.window=8",
-            r"train\.window changes nothing for text-classification \(it is for text-generation",
+            r"train\.window changes nothing for text-classification \(it is for ",
         ),
         (
             "scores, both orders",
