@@ -16,7 +16,7 @@ seqloom.train(
     "text-classification",
     [str(folder / "reviews.csv")],
     output_dir=folder / "run",
-    model="bag_of_words:tiny",  # or convolution, recurrent, bert, gpt, t5
+    model="bag_of_words:tiny",  # or mlp, convolution, recurrent, bert, gpt, t5
     settings=["train.max_steps=60", "data.vocabulary=300"],
 )
 model = seqloom.load(folder / "run")

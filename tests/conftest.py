@@ -64,6 +64,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "models/test_convolution.py": (),
     "models/test_gpt.py": (),
     "models/test_heads.py": (),
+    "models/test_mlp.py": (),
     "models/test_ngram.py": (),
     "native/test_library.py": (),
     "runs/test_run_folder.py": (),

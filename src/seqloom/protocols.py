@@ -208,6 +208,8 @@ class EncoderTraits(NamedTuple):
     linear: bool = False
     """Whether hidden states are linear in the counts of tokens. A head without a hidden layer then starts as
     the identity, so that embeddings are the weights of each label."""
+    one_state: bool = False
+    """Whether each step has the same state, that of the whole text. No head can then ask a single word."""
 
 
 class EncoderConfig(Protocol):

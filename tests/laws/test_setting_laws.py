@@ -25,6 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "recurrent_lm": {"vocabulary_size": 30, "embedding_width": 16, "width": 16, "layers": 3},
     "bert": {"vocabulary_size": 30, "context": 16, "width": 16, "heads": 2, "layers": 2},
     "convolution": {"vocabulary_size": 30, "embedding_width": 8, "windows": (2, 3), "maps": 4},
+    "mlp": {"vocabulary_size": 30, "context": 16, "embedding_width": 8, "width": 8},
     "recurrent": {"vocabulary_size": 30, "embedding_width": 8, "width": 8, "layers": 3},
     "bag_of_words": {"vocabulary_size": 30, "width": 8},
     "seq2seq": {

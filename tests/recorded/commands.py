@@ -113,7 +113,7 @@ FAMILIES = (
         "vit",
         "bag_of_words",
     ),
-    *("convolution", "recurrent"),
+    *("mlp", "convolution", "recurrent"),
 )
 
 SAYS = [

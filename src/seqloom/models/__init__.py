@@ -28,6 +28,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "gpt": ("seqloom.models.gpt", "GPTConfig", "GPT"),
     "vit": ("seqloom.models.vit", "ViTConfig", "ViT"),
     "bag_of_words": ("seqloom.models.bag_of_words", "BagOfWordsConfig", "BagOfWords"),
+    "mlp": ("seqloom.models.mlp", "MLPConfig", "MLP"),
     "convolution": ("seqloom.models.convolution", "ConvolutionConfig", "Convolution"),
     "recurrent": ("seqloom.models.recurrent", "RecurrentConfig", "RecurrentEncoder"),
     "encoder_with_head": (

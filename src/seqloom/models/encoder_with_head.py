@@ -149,7 +149,13 @@ class EncoderWithHead(nn.Module):
 
 
 def resolved_head(head: HeadConfig, kind: HeadKind, traits: EncoderTraits) -> HeadConfig:
-    """The settings of a head with nothing left open: the others are those of the encoder's paper."""
+    """The settings of a head with nothing left open: the others are those of the encoder's paper. Raises
+    UsageError for a head that asks each word where the encoder has one state of the whole text."""
+    if traits.one_state and kind in ("tagging", "span"):
+        raise UsageError(
+            f"a head for {kind} must have a state of each word, but this encoder has one of the whole text;"
+            " choose another model"
+        )
     pair = traits.pair if head.pair == "auto" else head.pair
     apart = pair in APART
     hidden, pooling = head.hidden_width, head.pooling

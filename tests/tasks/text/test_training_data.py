@@ -122,6 +122,9 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str, list[str]]] = {
         "bag_of_words:tiny",
         ["model.features=tf-idf", "model.ngrams=2", "model.buckets=64"],
     ),
+    "labels, mlp": ("text-classification", labels_file, "mlp:tiny", []),
+    "pairs, mlp": ("text-classification", pairs_file, "mlp:tiny", []),
+    "choices, mlp": ("multiple-choice", choices_file, "mlp:tiny", []),
     "labels, convolution": (
         "text-classification",
         labels_file,
@@ -317,7 +320,10 @@ def test_a_label_that_only_the_test_has_is_an_error_or_counted(
     assert any("mooo" in one for one in notices)
 
 
-def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: list[str]) -> None:
+@pytest.mark.parametrize("model", ["bert:tiny", "mlp:tiny"])
+def test_a_text_that_is_too_long_is_cut_only_by_option(
+    model: str, tmp_path: Path, notices: list[str]
+) -> None:
     rows = [f"{'word ' * (300 if i == 5 else 3)}{i},{SAYS[i % 2]}" for i in range(12)]
     data = written(tmp_path / "train.csv", "text,label\n" + "\n".join(rows) + "\n")
     with pytest.raises(
@@ -331,7 +337,7 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: 
             "text-classification",
             [str(data)],
             output_dir=tmp_path / "run",
-            model="bert:tiny",
+            model=model,
             settings=FAST,
         )
     assert not (tmp_path / "run" / "config.json").exists()
@@ -339,7 +345,7 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: 
         "text-classification",
         [str(data)],
         output_dir=tmp_path / "run",
-        model="bert:tiny",
+        model=model,
         settings=[*FAST, "data.max_length=128"],
     )
     assert any("1 text is cut" in one for one in notices)
@@ -438,6 +444,25 @@ def test_settings_that_cannot_be_are_said_before_the_work(
             output_dir=tmp_path / "run",
             model="recurrent:tiny",
             settings=[*FAST, *settings],
+        )
+
+
+@pytest.mark.parametrize("case", ["tags", "questions"])
+def test_a_model_with_one_state_of_a_text_is_refused_for_words(case: str, tmp_path: Path) -> None:
+    task, make, *_ = CASES[case]
+    with pytest.raises(UsageError, match=r"the model of .* must be one of .*'mlp'"):
+        train(task, [str(make(tmp_path))], output_dir=tmp_path / "run", model="mlp:tiny")
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_one_state_of_a_text_is_not_pooled(pooling: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"head\.pooling makes one state .* mlp has only one"):
+        train(
+            "text-classification",
+            [str(labels_file(tmp_path))],
+            output_dir=tmp_path / "run",
+            model="mlp:tiny",
+            settings=[*FAST, f"head.pooling={pooling}"],
         )
 
 

@@ -75,7 +75,7 @@ def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) ->
     """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
     vocabulary."""
     separator = (DELIMITER,) if own else special_ids.separator
-    if encoder in ("bag_of_words", "convolution", "recurrent"):
+    if encoder in ("bag_of_words", "mlp", "convolution", "recurrent"):
         return RowTemplate((), separator, ())
     if own:
         prefix = () if encoder == "t5" else (BOS,)

@@ -28,7 +28,7 @@ from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import ENCODER_ONLY, prepare_examples
 
-FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
+FAMILIES = ("recurrent", "bag_of_words", "mlp", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 FROM_SCRATCH_STEPS = 1000
 """The least steps of a model trained from scratch, where no setting says how long it is trained: ten epochs

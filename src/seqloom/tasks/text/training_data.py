@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from seqloom import files
-from seqloom.config import APART, RunConfig
+from seqloom.config import APART, HeadConfig, RunConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_texts import EncodingOptions
@@ -28,7 +28,14 @@ from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
-from seqloom.protocols import EncodedBatch, ModelConfig, NewModel, Rows, StoredTokenizer
+from seqloom.protocols import (
+    EncodedBatch,
+    EncoderTraits,
+    ModelConfig,
+    NewModel,
+    Rows,
+    StoredTokenizer,
+)
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import log_notes, log_progress, logged_report, split_note
@@ -285,11 +292,7 @@ def configure(
             encoder = replace(encoder, alphabet=alphabet_of(words))
     _check_stride(run_config, encoder)
     resolved = resolved_head(head, kind, encoder.traits)
-    if run_config.head.activation != "auto" and not resolved.hidden_width:
-        raise UsageError(
-            "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
-            " it out"
-        )
+    _check_head(run_config, resolved, encoder.traits)
     return EncoderWithHeadConfig(
         kind=kind,
         encoder={"model_type": name, **to_plain(encoder)},
@@ -299,6 +302,20 @@ def configure(
         vocabulary_size=tokenizer.vocabulary_size,
         **head_task.config_fields(),
     )
+
+
+def _check_head(run_config: RunConfig, resolved: HeadConfig, traits: EncoderTraits) -> None:
+    """Raises UsageError for settings of the head that change nothing."""
+    if run_config.head.pooling != "auto" and traits.one_state:
+        raise UsageError(
+            "head.pooling makes one state of those of a text, but"
+            f" {run_config.model['name']} has only one; leave it out"
+        )
+    if run_config.head.activation != "auto" and not resolved.hidden_width:
+        raise UsageError(
+            "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
+            " it out"
+        )
 
 
 def _check_pair(run_config: RunConfig, pairs: bool) -> None:
