@@ -394,7 +394,7 @@ def test_an_image_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
         ({"patch_size": 0}, "model.patch_size must be at least 1, but is 0"),
         ({"activation": "sine"}, "model.activation must be one of gelu, "),
         ({"dropout": 1.0}, "model.dropout must be in [0, 1), but is 1.0"),
-        ({"norm_epsilon": 0.0}, "model.norm_epsilon must be greater than 0"),
+        ({"norm_epsilon": -1e-6}, "model.norm_epsilon must be at least 0"),
         ({"head": "pixels"}, "model.head must be one of labels, patches, but is 'pixels'"),
         (
             {"head": "patches"},
