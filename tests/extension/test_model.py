@@ -68,8 +68,8 @@ def test_a_family_from_a_plugin_is_trained_resumed_and_reopened(
         "train", "translation", texts, "--model=conv_lm", "--output-dir", tmp_path / "x", PLUGIN
     )
     assert (
-        "the model of translation must be one of seq2seq, transformer, t5, but is 'conv_lm'"
-        in refused.err
+        "the model of translation must be one of seq2seq, transformer, t5, gpt, recurrent_lm, but is"
+        " 'conv_lm'" in refused.err
     )
 
 

@@ -16,8 +16,8 @@ SMALL = [f"model.{name}=8" for name in WIDTHS]
 WORDS = [f"{a}{b}{c}" for a in "abcd" for b in "efgh" for c in "ijkl"]
 TASKS: dict[str, tuple[str, list[str]]] = {
     "translation": (
-        "".join(f"{word}\t{word[::-1]}\n" for word in WORDS),
-        [*SMALL, "data.header=false"],
+        "source\ttarget\n" + "".join(f"{word}\t{word[::-1]}\n" for word in WORDS),
+        SMALL,
     ),
     "summarization": (
         "source\tsummary\n" + "".join(f"{word} {word[::-1]}.\t{word}\n" for word in WORDS),

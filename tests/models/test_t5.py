@@ -210,6 +210,7 @@ def test_it_is_a_neural_decodable_without_a_limit(model: T5) -> None:
 
 
 CHANGED: dict[str, Any] = {
+    "suppressed_ids": (5,),
     "vocabulary_size": 11,
     "width": 8,
     "encoder_layers": 3,

@@ -290,6 +290,7 @@ def test_torchs_transformer_is_the_same(norm: Any, activation: str) -> None:
 
 
 CHANGED: dict[str, Any] = {
+    "suppressed_ids": (5,),
     "vocabulary_size": 11,
     "width": 8,
     "encoder_layers": 3,

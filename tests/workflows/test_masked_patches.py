@@ -269,7 +269,7 @@ def test_a_classifier_has_no_head_on_patches(tmp_path: Path) -> None:
         (["evaluate", "RUN"], "images must be given"),
         (
             ["export", "RUN", "OUT", "--format", "huggingface"],
-            "is a model of masked-image-modeling, which reads no text",
+            "a vit has model.head=labels, but this model has patches: it cannot be written as one",
         ),
     ],
 )

@@ -337,7 +337,7 @@ def test_a_model_of_another_task_is_refused() -> None:
                 " decode.strategy=beam"
             ),
         ),
-        ("sample", {"temperature": 0}, "decode.temperature must be greater than 0"),
+        ("sample", {"temperature": -1}, "decode.temperature must be greater than or equal to 0"),
         ("sample", {"strategy": "beam", "n_best": 9}, "decode.n_best must be at most decode.beam"),
     ],
 )

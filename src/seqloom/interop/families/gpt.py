@@ -55,7 +55,12 @@ DOUBLE_HEADS = (
     "summary_first_dropout",
 )
 """Of the architecture with two heads, which does not open here."""
-FIXED = {"positions": "learned", "biases": True, "output": "full"}
+FIXED = {
+    "positions": "learned",
+    "biases": True,
+    "output": "full",
+    "bidirectional_source": False,
+}
 DEFAULTS = {
     "documents": "joined",
     "pad_id": -1,

@@ -22,12 +22,13 @@ class Classes(NamedTuple):
     @classmethod
     def without(cls, size: int, ids: Sequence[int]) -> Classes:
         """All but these ids. Raises UsageError where they are no ids of the vocabulary, or all of it."""
-        if not {*ids} < {*range(size)}:
+        unique = {*ids}
+        if not all(0 <= one < size for one in unique) or len(unique) >= size:
             raise UsageError(
                 f"suppressed_ids must be some of the {size} of the vocabulary, but are {[*ids][:20]}"
             )
         slices: list[slice] = []
-        for one in sorted({*ids}):
+        for one in sorted(unique):
             follows = slices and slices[-1].stop == one
             start = slices.pop().start if follows else one
             slices.append(slice(start, one + 1))
