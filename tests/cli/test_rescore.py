@@ -90,6 +90,22 @@ def test_without_references_the_best_texts_or_lists_are_the_result(
     assert lines[0]["nbest"][0].keys() == {"text", "score", "total", "log_probability_run"}
 
 
+def test_lists_before_one_that_is_damaged_are_answered(
+    command: Any, place: Path, tmp_path: Path
+) -> None:
+    """A result that would be measured or written is never made of a part of the lists."""
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text((place / "bare.jsonl").read_text() + '{"id": "x"}\n')
+    ran = command("rescore", place / "run", damaged)
+    assert (ran.code, ran.out.splitlines()) == (2, ["the cat sees it", "a dog likes us"])
+    assert f"{damaged}:3: " in ran.err
+    ran = command("rescore", place / "run", damaged, "--output", tmp_path / "out.tsv")
+    assert (ran.code, ran.out, (tmp_path / "out.tsv").exists()) == (2, "", False)
+    damaged.write_text((place / "lists.jsonl").read_text() + '{"id": "x"}\n')
+    ran = command("rescore", place / "run", damaged)
+    assert (ran.code, ran.out) == (2, "")
+
+
 def test_an_output_is_written_and_can_be_read_again(
     command: Any, place: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,8 @@ def rescore(
         best_texts = [hypotheses.texts[0] for hypotheses in result.lists]
         for line in result.json_lines() if json else best_texts:
             put(line)
+        if result.error is not None:
+            raise result.error
     elif json:
         put_json(result.summary() | {"output": options.output})
     else:

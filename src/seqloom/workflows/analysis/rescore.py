@@ -86,6 +86,8 @@ class Rescored:
     """tuning and test, as far as these lists have references."""
     bleu_tokenizer: str | None = None
     """That of sacreBLEU, where the metric is BLEU."""
+    error: DataError | None = None
+    """What is wrong with the list after these; None where all could be read."""
 
     def summary(self) -> dict[str, object]:
         content: dict[str, object] = {
@@ -141,7 +143,7 @@ def rescore(config: RescoreConfig) -> Rescored:
     parts = {"test": config.path}
     if config.development is not None:
         parts = {"tuning": config.development, **parts}
-    read = [_read(path, config) for path in parts.values()]
+    read, error = _read_parts(list(parts.values()), config)
     _check_given_scores(read)
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
     weights = None if config.weights is None else parsed_weights(config.weights, features, models)
@@ -185,6 +187,7 @@ def rescore(config: RescoreConfig) -> Rescored:
         lists=ordered,
         results=results,
         bleu_tokenizer=bleu_tokenizer,
+        error=error,
     )
 
 
@@ -296,9 +299,25 @@ def _alone(features: Sequence[str]) -> dict[str, Floats]:
     return units
 
 
-def _read(path: str, config: RescoreConfig) -> list[NBest]:
-    with logged_report() as report:
-        return list(read_nbest(path, config.data, report, config.score))
+def _read_parts(
+    paths: Sequence[str], config: RescoreConfig
+) -> tuple[list[list[NBest]], DataError | None]:
+    """The lists of each file; and the error of one that cannot be read, where those before it can be answered
+    alone: nothing is measured, tuned or written to a file. Raises DataError otherwise."""
+    read: list[list[NBest]] = []
+    for path in paths:
+        lists: list[NBest] = []
+        read.append(lists)
+        try:
+            with logged_report() as report:
+                for one in read_nbest(path, config.data, report, config.score):
+                    lists.append(one)
+        except DataError as error:
+            measured = any(nbest.reference is not None for nbest in lists)
+            if not lists or len(paths) > 1 or config.output is not None or measured:
+                raise
+            return read, error
+    return read, None
 
 
 def _check_given_scores(read: Sequence[list[NBest]]) -> None:
