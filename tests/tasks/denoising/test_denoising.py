@@ -157,6 +157,20 @@ def test_another_training_starts_from_it(tmp_path: Path) -> None:
     assert torch.allclose(ours[possible], logits[possible], atol=1e-5)
 
 
+def test_sentences_that_end_nowhere_are_not_permuted_in_silence(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT.replace(".", ""))
+    settings = [*SMALL, "data.tokenizer=words", "train.noise=[sentence-permutation]"]
+    with pytest.raises(UsageError, match="needs tokens that end a sentence"):
+        train(
+            "denoising",
+            [str(path)],
+            output_dir=tmp_path / "run",
+            model="transformer:tiny",
+            settings=settings,
+        )
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

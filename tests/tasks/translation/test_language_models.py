@@ -175,6 +175,21 @@ def test_what_changes_nothing_or_does_not_fit_is_refused(
         )
 
 
+def test_a_validation_pair_that_does_not_fit_is_said_before_the_training(tmp_path: Path) -> None:
+    validation = tmp_path / "validation.tsv"
+    validation.write_text("source\ttarget\n" + "ab " * 40 + "\tcd\n")
+    with pytest.raises(UsageError, match="the longest validation pair has"):
+        train(
+            "translation",
+            [write_pairs(tmp_path)],
+            validation=[str(validation)],
+            output_dir=tmp_path / "run",
+            model="gpt:tiny",
+            settings=["model.context=24", "train.max_steps=1"],
+        )
+    assert not (tmp_path / "run" / "run.yaml").exists()
+
+
 def test_it_is_refused_where_no_source_is_read(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("ab cd ef\n" * 20)

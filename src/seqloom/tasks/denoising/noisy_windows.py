@@ -104,13 +104,19 @@ def needed_sentinels(train: TrainConfig) -> int:
 
 
 def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindows:
-    """Raises UsageError where the tokenizer has too few sentinels."""
+    """Raises UsageError where the tokenizer has too few sentinels, or nothing that ends a sentence."""
     wanted, sentinels = needed_sentinels(train), tokenizer.sentinels
     mask = tokenizer.special_ids.mask
     if len(sentinels) < wanted and (mask is None or wanted > 1):
         raise UsageError(
             f"this noise needs {wanted} sentinels for a window, but the tokenizer has {len(sentinels)}; make"
             " train.window shorter, or take other noise"
+        )
+    ends = np.array([ends_sentence(spelled) for spelled in tokenizer.token_bytes])
+    if "sentence-permutation" in train.noise and not ends.any():
+        raise UsageError(
+            "sentence-permutation needs tokens that end a sentence (. ! ? 。 ！ ？), but the tokenizer has"
+            " none; leave it out of train.noise"
         )
     length = window_length(train)
     batch = train.batch_rows or max(train.batch_tokens // (2 * length), 1)
@@ -120,7 +126,7 @@ def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindow
         sentinels=np.asarray(sentinels, np.int64),
         mask=mask if mask is not None else sentinels[0],
         protected=np.array([not spelled for spelled in tokenizer.token_bytes]),
-        ends_sentence=np.array([ends_sentence(spelled) for spelled in tokenizer.token_bytes]),
+        ends_sentence=ends,
     )
     return NoisyWindows(
         names=train.noise,

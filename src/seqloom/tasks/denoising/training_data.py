@@ -14,7 +14,6 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.corpus_windows import Corpus
 from seqloom.data.batching.pair_batches import TranslationBatch
-from seqloom.errors import counted
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.protocols import NewModel, Rows, StoredTokenizer, device_of
 from seqloom.tasks.denoising.noisy_windows import (
@@ -23,7 +22,7 @@ from seqloom.tasks.denoising.noisy_windows import (
     needed_sentinels,
     noisy_windows,
 )
-from seqloom.tasks.language_modeling.training_data import prepare_stores
+from seqloom.tasks.language_modeling.training_data import describe_corpus, prepare_stores
 from seqloom.tasks.starting_point import StartingPoint
 from seqloom.tasks.training_data import StepTrainingData
 from seqloom.training.objectives import Translation
@@ -46,10 +45,7 @@ class NoisyCorpus(StepTrainingData):
         return self.start.tokenizer
 
     def about(self) -> str:
-        trained, held = self.corpus.totals, self.validation.totals
-        validation = f"{held.documents:,} of {held.ids:,} for validation"
-        documents = counted(trained.documents, "document")
-        return f"{documents} of {counted(trained.ids, 'token')} ({validation})"
+        return describe_corpus(self.corpus.totals, self.validation.totals)
 
     def build(self) -> NewModel:
         return self.start.build()

@@ -67,9 +67,7 @@ class PreparedCorpus:
         return self.start.tokenizer
 
     def about(self) -> str:
-        trained, held = self.corpus.totals, self.validation.totals
-        validation = f"{held.documents:,} of {held.ids:,} for validation"
-        return f"{counted(trained.documents, 'document')} of {counted(trained.ids, 'token')} ({validation})"
+        return describe_corpus(self.corpus.totals, self.validation.totals)
 
     def build(self) -> NewModel:
         return self.start.build()
@@ -243,6 +241,12 @@ def make_plan(
             " side by side"
         )
     return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
+
+
+def describe_corpus(trained: Totals, held: Totals) -> str:
+    """How much text there is, in words."""
+    validation = f"{held.documents:,} of {held.ids:,} for validation"
+    return f"{counted(trained.documents, 'document')} of {counted(trained.ids, 'token')} ({validation})"
 
 
 def corpus_progress(part: str) -> Callable[[Totals], None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.config import DataConfig, RunConfig
@@ -21,7 +22,13 @@ from seqloom.data.batching.pair_batches import (
     translation_batch,
 )
 from seqloom.data.batching.splits import held_out
-from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
+from seqloom.data.batching.token_store import (
+    TokenStore,
+    build_store,
+    cache_folder,
+    chunked,
+    fingerprint,
+)
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, counted
@@ -180,7 +187,7 @@ def prepare_pairs(
         left = {**identity, "context": context, "max_length": data.max_length}
         store = build_store(short, tokenizers, left, cache)
     log_truncation(store, data)
-    check_context(start, store, data)
+    check_context(start, store, validation, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
     return PreparedPairs(
@@ -203,24 +210,43 @@ def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[
     return indices, pairs
 
 
-def check_context(start: StartingPoint, store: TokenStore, data: DataConfig) -> None:
-    """Raises UsageError for a pair that is longer than a language model reads."""
+def check_context(
+    start: StartingPoint,
+    store: TokenStore,
+    validation: Sequence[tuple[str, str]],
+    data: DataConfig,
+) -> None:
+    """Raises UsageError for a pair that is longer than a language model reads; only pairs that are trained on
+    are cut."""
     context = context_of(start.config)
     if context is None or issubclass(model_family(start.family)[1], EncoderDecoder):
         return
-    longest = 0
+    longest = {"training": 0, "validation": 0}
+    for lengths in lengths_in(store):
+        cut = lengths if data.max_length is None else np.minimum(lengths, data.max_length)
+        longest["training"] = max(longest["training"], int(cut.sum(axis=0).max()))
+    for batch in chunked(validation, POOL):
+        sides = [start.tokenizer.encode(side) for side in zip(*batch, strict=True)]
+        for source, target in zip(*sides, strict=True):
+            longest["validation"] = max(longest["validation"], len(source) + len(target))
+    special = sum(special_token_counts(start.tokenizer.special_ids))
+    advice = {
+        "training": "cut texts with data.max_length, or use a larger model.context",
+        "validation": "use a larger model.context, or other validation data",
+    }
+    for part, length in longest.items():
+        if length + special > context:
+            raise UsageError(
+                f"a source and its target must fit into model.context={context} together, but the longest"
+                f" {part} pair has {length + special:,} tokens; {advice[part]}"
+            )
+
+
+def lengths_in(store: TokenStore) -> Iterator[NDArray[np.int64]]:
+    """`(columns, rows)`: how many ids each text has, many rows at a time."""
     for first in range(0, len(store), POOL):
         rows = np.arange(first, min(first + POOL, len(store)))
-        lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
-        if data.max_length is not None:
-            lengths = np.minimum(lengths, data.max_length)
-        longest = max(longest, int(lengths.sum(axis=0).max()))
-    longest += sum(special_token_counts(start.tokenizer.special_ids))
-    if longest > context:
-        raise UsageError(
-            f"a source and its target must fit into model.context={context} together, but the longest pair"
-            f" has {longest:,} tokens; cut texts with data.max_length, or use a larger model.context"
-        )
+        yield np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
 
 
 def log_truncation(store: TokenStore, data: DataConfig) -> None:
@@ -228,9 +254,7 @@ def log_truncation(store: TokenStore, data: DataConfig) -> None:
     if data.max_length is None:
         return
     truncated = longest = 0
-    for start in range(0, len(store), POOL):
-        rows = np.arange(start, min(start + POOL, len(store)))
-        lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
+    for lengths in lengths_in(store):
         truncated += int((lengths > data.max_length).sum())
         longest = max(longest, int(lengths.max()))
     if truncated:
