@@ -22,7 +22,7 @@ import torch
 
 from benchmarks import report
 from seqloom.models.gpt import GPT, GPTConfig
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.ngrams.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.tasks.language_modeling.complete import Completer, load_completer
 from seqloom.text.special_tokens import EOS

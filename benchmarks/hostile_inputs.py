@@ -42,7 +42,7 @@ from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import LONGEST_MESSAGE, SeqloomError
 from seqloom.manifest import MANIFEST
-from seqloom.models.arpa import read_arpa
+from seqloom.models.ngrams.arpa import read_arpa
 from seqloom.run_file import parse, read_run_file
 from seqloom.tasks.model import load
 from seqloom.text.hub.sentencepiece_model import read_sentencepiece

@@ -36,9 +36,9 @@ from torch import Tensor
 from benchmarks import report
 from benchmarks.measuring import Spread, interleaved
 from benchmarks.recurrent_memory import kibibytes
-from seqloom.models.arpa import read_arpa
-from seqloom.models.arpa_writer import write_arpa
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.ngrams.arpa import read_arpa
+from seqloom.models.ngrams.arpa_writer import write_arpa
+from seqloom.models.ngrams.ngram import Ngram, NgramConfig
 
 BOS, EOS, UNK, FIRST = (
     NgramConfig.bos_id,

@@ -18,7 +18,7 @@ from torch import nn
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.ensemble import Ensemble, EnsembleConfig
 from seqloom.models.gpt import GPT, GPTConfig
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.ngrams.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqloom.protocols import Task
 
 MODELS: dict[str, tuple[str, str, str]] = {
-    "ngram": ("seqloom.models.ngram", "NgramConfig", "Ngram"),
+    "ngram": ("seqloom.models.ngrams.ngram", "NgramConfig", "Ngram"),
     "recurrent_lm": ("seqloom.models.recurrent_lm", "RecurrentLMConfig", "RecurrentLM"),
     "seq2seq": ("seqloom.models.seq2seq", "Seq2SeqConfig", "Seq2Seq"),
     "transformer": ("seqloom.models.transformer", "TransformerConfig", "Transformer"),

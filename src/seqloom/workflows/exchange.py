@@ -21,7 +21,7 @@ from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models import family_name
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.models.ngram import Ngram
+from seqloom.models.ngrams.ngram import Ngram
 from seqloom.models.vit import ViT
 from seqloom.registry import hub_task
 from seqloom.run_file import read_run_file

@@ -17,7 +17,7 @@ import seqloom.tasks.language_modeling.complete as workflow
 from seqloom.decoding.long_context import window_start
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.ngrams.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.tasks.language_modeling.complete import (
     Bounds,

@@ -16,9 +16,9 @@ from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.models.arpa import Arpa, read_arpa
-from seqloom.models.arpa_writer import write_arpa
-from seqloom.models.ngram import Ngram
+from seqloom.models.ngrams.arpa import Arpa, read_arpa
+from seqloom.models.ngrams.arpa_writer import write_arpa
+from seqloom.models.ngrams.ngram import Ngram
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse
 from seqloom.runs import run_folder

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, UsageError
-from seqloom.models import arpa, arpa_writer
-from seqloom.models.arpa import read_arpa
-from seqloom.models.arpa_writer import write_arpa
-from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.ngrams import arpa, arpa_writer
+from seqloom.models.ngrams.arpa import read_arpa
+from seqloom.models.ngrams.arpa_writer import write_arpa
+from seqloom.models.ngrams.ngram import Ngram, NgramConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError, printable
-from seqloom.models.ngram import IMPOSSIBLE, Ngram
+from seqloom.models.ngrams.ngram import IMPOSSIBLE, Ngram
 
 LN10 = math.log(10)
 LINES = 2048

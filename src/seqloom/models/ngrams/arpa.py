@@ -27,9 +27,9 @@ from typing import Final, NamedTuple, NoReturn, final
 import numpy as np
 
 from seqloom.errors import DataError, printable
-from seqloom.models.arpa_writer import LN10, UNKNOWN
-from seqloom.models.ngram import IMPOSSIBLE, Ngram, NgramConfig
-from seqloom.models.ngram_counts import EstimatedOrder, Floats, Integers
+from seqloom.models.ngrams.arpa_writer import LN10, UNKNOWN
+from seqloom.models.ngrams.ngram import IMPOSSIBLE, Ngram, NgramConfig
+from seqloom.models.ngrams.ngram_counts import EstimatedOrder, Floats, Integers
 
 LINES = 2048
 """Lines that are read at once."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.layers.ngram_table import NgramTable
 from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
-from seqloom.models.ngram_counts import DISCOUNTS, EstimatedOrder, Integers, estimate
+from seqloom.models.ngrams.ngram_counts import DISCOUNTS, EstimatedOrder, Integers, estimate
 from seqloom.models.sizes import named_sizes
 from seqloom.shapes import IGNORE
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError, UsageError
-from seqloom.models.ngram import ABOUT, SIZES, Ngram, NgramConfig
-from seqloom.models.ngram_counts import FALLBACK, PLAIN_FALLBACK
+from seqloom.models.ngrams.ngram import ABOUT, SIZES, Ngram, NgramConfig
+from seqloom.models.ngrams.ngram_counts import FALLBACK, PLAIN_FALLBACK
 from seqloom.protocols import TargetScorer, select_rows
 from seqloom.shapes import IGNORE
 

@@ -1,0 +1,1 @@
+"""N-gram models: counted, estimated, and written as ARPA text."""
