@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -125,10 +125,11 @@ def read_run_file(path: str) -> dict[str, Any]:
     return content
 
 
-def read_yaml(text: str, where: str) -> Any:
-    """Safe YAML: no tags, no aliases, no duplicate keys; numbers such as 1e-4 are numbers."""
+def read_yaml(text: str, where: str, tags: Sequence[str] = ()) -> Any:
+    """Safe YAML: no tags but these, which mark mappings and are left out, no aliases, no duplicate keys;
+    numbers such as 1e-4 are numbers."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506
+        return yaml.load(text, Loader=_loader(tags))  # noqa: S506
     except (yaml.YAMLError, RecursionError, ValueError, KeyError) as error:
         problem, mark = None, None
         if isinstance(error, yaml.MarkedYAMLError):
@@ -136,12 +137,15 @@ def read_yaml(text: str, where: str) -> Any:
         at = f":{mark.line + 1}" if mark is not None else ""
         reason = " ".join(str(problem or error).split())
         raise UsageError(
-            f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})"
+            f"{printable(where)}{at}: is not YAML as such a file may use it ({printable(reason)})"
         ) from None
 
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without aliases (which can grow without end) and without duplicate keys."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset()
+    """Tags that may be there."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if isinstance(parent, yaml.MappingNode) and len(parent.value) > MOST_KEYS:
@@ -150,7 +154,7 @@ class _Loader(yaml.SafeLoader):
             )
         event = self.peek_event()  # type: ignore[no-untyped-call]
         # an alias has no tag
-        if vars(event).get("tag") is not None:
+        if vars(event).get("tag") not in {None, *self.allowed}:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "tags are not allowed", mark)
         if self.check_event(yaml.AliasEvent):
@@ -184,6 +188,17 @@ class _Loader(yaml.SafeLoader):
                     None, None, f"the key {key} occurs twice", key_node.start_mark
                 )
         return super().construct_mapping(node, deep=True)
+
+
+def _loader(tags: Sequence[str]) -> type[_Loader]:
+    """The loader to which these tags are known."""
+
+    class TaggedLoader(_Loader):
+        allowed = frozenset(tags)
+
+    for tag in tags:
+        TaggedLoader.add_constructor(tag, TaggedLoader.construct_mapping)
+    return TaggedLoader
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)

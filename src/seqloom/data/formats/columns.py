@@ -198,6 +198,8 @@ class TableSchema:
     """A field whose object may hold the columns, as in Hugging Face's translation sets."""
     of_pairs: bool = False
     """Source and target, which are also recognised by languages."""
+    every: bool = False
+    """Whether all columns are read, by whatever names; without a header they have numbers."""
 
     def columns(self, header: Header) -> dict[str, str]:
         """Role -> the column to read, or several with commas between."""

@@ -150,7 +150,7 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
     if head is None:
         return
     has_header = _is_header(head.cells, file.options, schema)
-    numbered = not has_header and _are_numbered(file.options, schema)
+    numbered = not has_header and (schema.every or _are_numbered(file.options, schema))
     names, columns = head.cells, {role: role for role in schema.headerless}
     if has_header:
         _check_header(head, text, schema)
