@@ -206,7 +206,7 @@ class _Scorer:
                 )
                 ranks = None
             else:
-                log_probs, ranks, state = _ranked(
+                log_probs, ranks, state = ranked_log_probs(
                     self.model, inputs[:, segment], targets[:, segment], state
                 )
             self._keep(batch[:live], start, log_probs, ranks)
@@ -227,7 +227,7 @@ class _Scorer:
                     self.ranks[window.text][low:high] = orders[row, low - first : high - first]
 
 
-def _ranked(
+def ranked_log_probs(
     model: Decodable, tokens: Tensor, targets: Tensor, state: State
 ) -> tuple[Tensor, Tensor, State]:
     """log p and rank of each target `(rows, steps)`, and the state after."""

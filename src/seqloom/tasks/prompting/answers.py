@@ -1,0 +1,278 @@
+"""Log-probabilities of answers after their prompts.
+
+    log P(answer | prompt) = log P(prompt answer) - log P(prompt)
+
+Both texts are cut into tokens as wholes. Tokens that they have in common are read once, and of an ordinary
+answer, whose tokens follow those of the prompt, just these are left: what lm-evaluation-harness computes.
+Where a token lies across the join, the tokens from there on are scored in both texts, so that nothing is
+lost. The blank between prompt and answer belongs to the answer.
+
+A model of text pairs reads the prompt as its source; the answer and its end are the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple, Protocol, cast, final
+
+import torch
+from torch import nn
+
+from seqloom.data.batching.pair_batches import pad, source_batch
+from seqloom.errors import UsageError, shown
+from seqloom.evaluation.perplexity import ranked_log_probs
+from seqloom.packed_weights import packed_weights
+from seqloom.protocols import (
+    Decodable,
+    EncoderDecoder,
+    HiddenReader,
+    State,
+    StoredTokenizer,
+    context_of,
+    device_of,
+    read_source,
+    select_rows,
+    target_log_probs,
+)
+from seqloom.shapes import IGNORE
+from seqloom.tasks.translation.translate import target_tokenizer
+
+BATCH_TOKENS = 2**13
+"""Tokens that are read together."""
+
+MOST = 2**40
+"""Tokens of a source where nothing limits them."""
+
+Ids = tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """Ids that are scored after ids that are read."""
+
+    read: Ids
+    """Read once, however many spans follow."""
+    first: Ids
+    """Read before each span; nothing of it is scored."""
+    scored: Ids
+
+
+class LogProb(NamedTuple):
+    """The score of an answer."""
+
+    value: float
+    """In nats."""
+    tokens: int
+    """At least 1."""
+    greedy: bool
+    """Whether each of its tokens is the most likely one; False where that was not asked for."""
+    cut: bool = False
+    """Whether the prompt was cut at the left."""
+
+
+class AnswerScorer(Protocol):
+    """A model that says how likely an answer is after a prompt."""
+
+    has_empty_prompt: bool
+    """Whether an answer has a probability without a prompt."""
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
+        """(prompt, answer) -> the score of each; `greedy`: also whether it is what greedy decoding writes."""
+        ...
+
+
+class _PlannedAnswer(NamedTuple):
+    """An answer as differences of spans."""
+
+    whole: Span
+    prompt: Span | None
+    """What is subtracted, where a token lies across the join."""
+    tokens: int
+    cut: bool
+
+
+@final
+class LanguageModelAnswers:
+    """A language model: the answer continues the prompt."""
+
+    def __init__(self, model: nn.Module, tokenizer: StoredTokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.context = context_of(model)
+        self.has_empty_prompt = bool(tokenizer.special_ids.bos)
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
+        planned = self._plan(list(pairs))
+        spans = [span for one in planned for span in (one.whole, one.prompt) if span is not None]
+        pad_id = self.tokenizer.special_ids.pad
+        found = span_scores(self.model, self._states, spans, pad_id, greedy=greedy)
+        scores = []
+        for one in planned:
+            value, is_greedy = found[one.whole]
+            if one.prompt is not None:
+                value -= found[one.prompt][0]
+            scores.append(LogProb(value, one.tokens, is_greedy, one.cut))
+        return scores
+
+    def _plan(self, pairs: list[tuple[str, str]]) -> list[_PlannedAnswer]:
+        texts: dict[str, Ids] = {}
+        moved = []
+        for prompt, answer in pairs:
+            stripped = prompt.rstrip()
+            moved.append((stripped, prompt[len(stripped) :] + answer))
+        named = dict.fromkeys(
+            text for prompt, answer in moved for text in (prompt, prompt + answer)
+        )
+        for text, ids in zip(named, self.tokenizer.encode(list(named)), strict=True):
+            texts[text] = (*self.tokenizer.special_ids.bos, *ids)
+        return [
+            self._planned(texts[prompt], texts[prompt + answer], answer) for prompt, answer in moved
+        ]
+
+    def _planned(self, prompt: Ids, whole: Ids, answer: str) -> _PlannedAnswer:
+        common = 0
+        while common < min(len(prompt), len(whole)) and prompt[common] == whole[common]:
+            common += 1
+        if common == 0 or common == len(whole):
+            raise UsageError(
+                f"the answer {shown(answer)!r} must have a token after one of its prompt, but this model's"
+                " tokenizer finds none; write another prompt"
+            )
+        first = 0
+        if self.context is not None:
+            # as lm-evaluation-harness cuts: the last token is not read
+            first = max(len(whole) - self.context - 1, 0)
+        if first >= common:
+            raise UsageError(
+                f"the answer {shown(answer)!r} must fit the {self.context} tokens that the model reads, but"
+                f" has {len(whole) - common}"
+            )
+        subtracted = None
+        if common < len(prompt):
+            subtracted = _span(prompt, first, common)
+        return _PlannedAnswer(
+            _span(whole, first, common), subtracted, len(whole) - common, first > 0
+        )
+
+    def _states(self, prompts: Sequence[Ids]) -> State:
+        tokens = pad(prompts, self.tokenizer.special_ids.pad).to(device_of(self.model))
+        if not tokens.shape[1]:
+            return None
+        if isinstance(self.model, HiddenReader):
+            return self.model.read(tokens, None)[1]
+        model = cast(Decodable, self.model)
+        return target_log_probs(model, tokens, torch.full_like(tokens, IGNORE), None)[1]
+
+
+def _span(ids: Ids, first: int, scored: int) -> Span:
+    return Span(ids[first : scored - 1], ids[scored - 1 : scored], ids[scored:])
+
+
+@final
+class TextPairAnswers:
+    """A model of text pairs: the prompt is its source."""
+
+    has_empty_prompt = True
+
+    def __init__(self, model: nn.Module, tokenizer: StoredTokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
+        special_ids = self.tokenizer.special_ids
+        end = () if special_ids.eos is None else (special_ids.eos,)
+        sources = self.tokenizer.encode([prompt for prompt, _ in pairs])
+        # the blank before an answer belongs to running text alone
+        answers = target_tokenizer(self.tokenizer).encode([answer.strip() for _, answer in pairs])
+        spans = []
+        for source, answer in zip(sources, answers, strict=True):
+            scored = (*answer, *end)
+            room = self._room(len(special_ids.bos) + len(scored))
+            spans.append(Span(tuple(source[-room:]), special_ids.bos, scored))
+        found = span_scores(self.model, self._states, spans, special_ids.pad, greedy=greedy)
+        scores = []
+        for span, source in zip(spans, sources, strict=True):
+            value, is_greedy = found[span]
+            cut = len(span.read) < len(source)
+            scores.append(LogProb(value, len(span.scored), is_greedy, cut))
+        return scores
+
+    def _room(self, target: int) -> int:
+        """The most tokens of a source for a target of so many. Raises UsageError where there is none."""
+        context, special_ids = context_of(self.model), self.tokenizer.special_ids
+        if context is None:
+            return MOST
+        room = context - len(special_ids.prefix) - len(special_ids.suffix)
+        if not isinstance(self.model, EncoderDecoder):
+            room -= target
+        if room < 1 or target > context:
+            raise UsageError(
+                f"an answer must fit the {context} tokens that the model reads, but has {target}; shorten it"
+            )
+        return room
+
+    def _states(self, prompts: Sequence[Ids]) -> State:
+        sources = source_batch([list(one) for one in prompts], self.tokenizer.special_ids)
+        return read_source(self.model, sources.to(device_of(self.model)))
+
+
+@torch.inference_mode()
+@packed_weights()
+def span_scores(
+    model: nn.Module,
+    states: Callable[[Sequence[Ids]], State],
+    spans: Sequence[Span],
+    pad_id: int,
+    *,
+    greedy: bool,
+) -> dict[Span, tuple[float, bool]]:
+    """log P of each span, and with `greedy` whether it is what greedy decoding writes. `states` reads
+    prompts: each one once, whatever is scored after it."""
+    unique = sorted(set(spans), key=lambda span: (-len(span.read), span.read))
+    groups = [(read, list(some)) for read, some in groupby(unique, key=lambda span: span.read)]
+    found: dict[Span, tuple[float, bool]] = {}
+    first = 0
+    while first < len(groups):
+        count = max(BATCH_TOKENS // max(len(groups[first][0]), 1), 1)
+        batch = groups[first : first + count]
+        state = states([read for read, _ in batch])
+        rows = [(at, span) for at, (_, some) in enumerate(batch) for span in some]
+        rows.sort(key=lambda row: len(row[1].scored))
+        for some in _batches(rows):
+            found |= _scored(cast(Decodable, model), state, some, pad_id, greedy=greedy)
+        first += count
+    return found
+
+
+def _batches(rows: Sequence[tuple[int, Span]]) -> list[list[tuple[int, Span]]]:
+    """Rows that are scored together, each of which has a copy of the state of its prompt."""
+    batches: list[list[tuple[int, Span]]] = []
+    size = 0
+    for at, span in rows:
+        length = len(span.read) + len(span.scored) + 1
+        if not batches or size + length > BATCH_TOKENS:
+            batches.append([])
+            size = 0
+        batches[-1].append((at, span))
+        size += length
+    return batches
+
+
+def _scored(
+    model: Decodable, state: State, rows: Sequence[tuple[int, Span]], pad_id: int, *, greedy: bool
+) -> dict[Span, tuple[float, bool]]:
+    device = device_of(model)
+    inputs = [[*span.first, *span.scored[:-1]] for _, span in rows]
+    targets = [[*[IGNORE] * (len(span.first) - 1), *span.scored] for _, span in rows]
+    tokens, wanted = pad(inputs, pad_id).to(device), pad(targets, IGNORE).to(device)
+    chosen = select_rows(state, torch.tensor([at for at, _ in rows], device=device))
+    is_scored = wanted != IGNORE
+    if greedy:
+        log_probs, ranks, _ = ranked_log_probs(model, tokens, wanted, chosen)
+        likely = ((ranks == 1) | ~is_scored).all(dim=1).tolist()
+    else:
+        log_probs, _ = target_log_probs(model, tokens, wanted, chosen)
+        likely = [False] * len(rows)
+    totals = log_probs.double().where(is_scored, 0.0).sum(dim=1).tolist()
+    return {
+        span: (total, is_greedy)
+        for (_, span), total, is_greedy in zip(rows, totals, likely, strict=True)
+    }

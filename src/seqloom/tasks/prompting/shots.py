@@ -1,0 +1,80 @@
+"""Shots: solved examples before a prompt, drawn by seed (Brown et al. 2020, section 2.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from typing import final
+
+import numpy as np
+
+from seqloom.errors import UsageError, counted
+from seqloom.tasks.prompting.template import RenderedRow
+
+
+@final
+class ShotPool:
+    """Examples that shots are drawn from."""
+
+    def __init__(self, examples: Sequence[RenderedRow], shots: int, *, balanced: bool) -> None:
+        """Raises UsageError where there are too few of them."""
+        self.examples, self.shots, self.balanced = list(examples), shots, balanced
+        if len({_content(one) for one in examples}) <= shots:
+            raise UsageError(
+                f"--examples must hold more than {counted(shots, 'example')} that differ, for an item is"
+                f" never among its own shots, but {counted(len(self.examples), 'example')} can be used"
+            )
+        if balanced and any(one.label is None for one in examples):
+            raise UsageError(
+                "--balanced needs a label in each example, but the rows have no `label`; name it with --field"
+                " label=COLUMN"
+            )
+
+    def draw(self, seed: int) -> list[RenderedRow]:
+        """All examples in the order in which they are drawn: the first are the shots, the next ones take the
+        place of an item that is tested. Balanced: a label after the other."""
+        random = np.random.default_rng((seed, 0))
+        drawn = [self.examples[at] for at in random.permutation(len(self.examples))]
+        if not self.balanced:
+            return drawn
+        by_label: dict[str | None, list[RenderedRow]] = {}
+        for one in drawn:
+            by_label.setdefault(one.label, []).append(one)
+        turns = zip_longest(*by_label.values())
+        return [one for one in chain.from_iterable(turns) if one is not None]
+
+    def of(
+        self, item: RenderedRow, drawn: Sequence[RenderedRow], seed: int, order: int
+    ) -> list[RenderedRow]:
+        """The shots of an item in one of their orders; order 0 is that of the draw. None of them has the
+        prompt of the item, wherever both come from."""
+        found: list[RenderedRow] = []
+        seen = {_content(item)}
+        for one in drawn:
+            if len(found) == self.shots:
+                break
+            if _content(one) not in seen:
+                found.append(one)
+                seen.add(_content(one))
+        if order:
+            permutation = np.random.default_rng((seed, order)).permutation(len(found))
+            found = [found[at] for at in permutation]
+        return found
+
+
+def _content(row: RenderedRow) -> str:
+    """What makes two rows the same item: the prompt, whatever its white space."""
+    return " ".join(row.prompt.split())
+
+
+def label_counts(shots: Sequence[RenderedRow]) -> dict[str, int]:
+    """How many shots there are of each label, or of each answer where there is no label."""
+    counts = Counter(one.label or (one.targets or ("",))[0] for one in shots)
+    return dict(counts.most_common(20))
+
+
+def joined(shots: Sequence[RenderedRow], prompt: str, separator: str, between: str) -> str:
+    """The shots with their answers, and the prompt after them."""
+    solved = [one.prompt + separator + one.targets[0] for one in shots]
+    return between.join([*solved, prompt])
