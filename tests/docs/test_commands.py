@@ -81,7 +81,15 @@ def test_the_pages_show_many_commands() -> None:
     assert {one.verb for one in COMMANDS} >= cli.VERBS.keys() - {"demo"}
 
 
-OF_LANGUAGE_MODELS = {"generate", "score", "complete", "degeneration", "ensemble", "rescore"}
+OF_LANGUAGE_MODELS = {
+    "generate",
+    "score",
+    "complete",
+    "degeneration",
+    "ensemble",
+    "rescore",
+    "prompt",
+}
 OF_OTHERS = {"predict", "explain"}
 
 

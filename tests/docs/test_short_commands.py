@@ -68,8 +68,8 @@ TASKS = {
     "language model": "text-generation",
     "labels": "text-classification",
 }
-LONG = {"compare", "probe", "demo", "degeneration", "exact"}
-"""Verbs that take long even on small data."""
+LONG = {"compare", "probe", "demo", "degeneration", "exact", "prompt"}
+"""Verbs that take long even on small data, or that need a longer context than these models have."""
 
 
 def small(family: str, given: tuple[str, ...]) -> list[str]:

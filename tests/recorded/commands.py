@@ -97,6 +97,7 @@ VERB_NAMES = (
         "ensemble",
         "complete",
         "rescore",
+        "prompt",
         "degeneration",
     ),
     *("exact", "explain", "check", "models", "probe", "compare", "export", "import", "demo"),

@@ -32,6 +32,7 @@ VERBS = (
     "score",
     "complete",
     "explain",
+    "prompt",
     "n_best",
     "stream",
 )

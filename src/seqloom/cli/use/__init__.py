@@ -1,5 +1,8 @@
-"""Verbs that use a trained model: predict, generate, score, complete, rescore, evaluate."""
+"""Verbs that use a trained model: predict, generate, score, complete, rescore, evaluate, prompt."""
 
-from seqloom.cli.use import complete, evaluate, generate, predict, rescore, score
+from seqloom.cli.use import complete, evaluate, generate, predict, prompt, rescore, score
 
-VERBS = (evaluate.VERB, predict.VERB, generate.VERB, score.VERB, complete.VERB, rescore.VERB)
+VERBS = (
+    *(evaluate.VERB, predict.VERB, generate.VERB, score.VERB),
+    *(complete.VERB, rescore.VERB, prompt.VERB),
+)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, final
 
 from seqloom.protocols import NO_REQUEST, Evaluation, Request
+from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.complete import Completer, Completion
 from seqloom.tasks.language_modeling.documents import (
@@ -19,6 +20,9 @@ from seqloom.tasks.language_modeling.documents import (
 from seqloom.tasks.language_modeling.generate import Continuation, TextGenerator
 from seqloom.tasks.language_modeling.score import Scored, Scorer
 from seqloom.tasks.model import TextModel
+from seqloom.tasks.prompting.options import PromptOptions
+from seqloom.tasks.prompting.prompting import prompt
+from seqloom.tasks.prompting.result import PromptResult
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +69,13 @@ class LanguageModel(TextModel):
     def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
         """The likeliest completions of a text that is being typed; see `Completer.complete`."""
         return self.completer.complete(prefix, n, words)
+
+    def prompt(
+        self, paths: Sequence[str], request: Request = NO_REQUEST, **options: Any
+    ) -> PromptResult:
+        """How good it is at a task that is said and shown in its prompt; the keywords are the fields of
+        `PromptOptions`."""
+        return prompt(self.run, paths, parse(PromptOptions, options), request)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
+from seqloom.run_file import parse
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_record, read_pair_list
 from seqloom.runs.run_folder import LoadedRun
@@ -19,6 +20,9 @@ from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.data_report import unknown_percent
 from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.prompting.options import PromptOptions
+from seqloom.tasks.prompting.prompting import prompt
+from seqloom.tasks.prompting.result import PromptResult
 from seqloom.tasks.translation.attention import (
     WHOLE_TOKENS,
     Explanation,
@@ -113,6 +117,13 @@ class Translator(TextModel):
         attention = attention_of(self.run, text, request.target, settings)
         draw_attention(attention, picture, pieces=self.run.tokenizer.kind not in WHOLE_TOKENS)
         return Explanation(attention, picture)
+
+    def prompt(
+        self, paths: Sequence[str], request: Request = NO_REQUEST, **options: Any
+    ) -> PromptResult:
+        """How good it is at a task that is said and shown in its prompt; the keywords are the fields of
+        `PromptOptions`."""
+        return prompt(self.run, paths, parse(PromptOptions, options), request)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """The loss and the scores of the task (BLEU, ROUGE, ...) on files of pairs, in the direction of the

@@ -1,0 +1,327 @@
+"""A task measured by prompts: rows become prompts with shots, a model answers them, answers are right or
+not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, final
+
+from seqloom import files
+from seqloom.config import DataConfig
+from seqloom.data.formats.forms import TABLES
+from seqloom.data.readers.labelled import form_of
+from seqloom.errors import DataError, UsageError, counted, shown
+from seqloom.evaluation.answer_f1 import normalised
+from seqloom.protocols import NO_REQUEST, EncoderDecoder, Request, Settings, context_of
+from seqloom.registry import hub_task
+from seqloom.run_file import parse
+from seqloom.runs.output_files import PICTURES, new_file
+from seqloom.runs.progress import chunked, every_few_seconds, logged_report
+from seqloom.runs.run_folder import LoadedRun
+from seqloom.tasks.language_modeling.generate import TextGenerator
+from seqloom.tasks.model import no_such_verb, refuse_unread_data
+from seqloom.tasks.prompting.answers import (
+    AnswerScorer,
+    LanguageModelAnswers,
+    LogProb,
+    TextPairAnswers,
+)
+from seqloom.tasks.prompting.choices import ScoredItem, choose
+from seqloom.tasks.prompting.options import PromptOptions
+from seqloom.tasks.prompting.prompt_rows import read_prompt_rows
+from seqloom.tasks.prompting.result import Answered, PromptResult, PromptRun, chance_of
+from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
+from seqloom.tasks.prompting.spread_chart import draw_spread, require_few_seeds
+from seqloom.tasks.prompting.template import PromptTemplate, RenderedRow, read_template, render
+from seqloom.tasks.translation.translate import decode_texts
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 128
+"""Items that are answered at one time."""
+NEW_TOKENS = 64
+"""Of an answer that is written, at most, unless decode.max_length says otherwise."""
+OF_TABLES = frozenset(
+    (
+        *("format", "encoding", "on_bad_line", "max_line_bytes", "part"),
+        *("delimiter", "header", "quoting", "skip_initial_space"),
+    )
+)
+"""Settings of reading a table whose columns are taken as they are."""
+WRITTEN = ("normalised", "exact")
+"""How an answer that is written is compared."""
+
+
+def prompt(
+    run: LoadedRun, paths: Sequence[str], options: PromptOptions, request: Request = NO_REQUEST
+) -> PromptResult:
+    """Measures a model on the rows of files by prompts, once for each seed and order of the shots.
+
+    Raises UsageError for options that cannot be, DataError for rows that cannot be used, and what the
+    readers raise.
+    """
+    options.check()
+    if not paths:
+        raise UsageError("a prompt is made of each row of a file, but no file is named")
+    if options.plot is not None:
+        require_few_seeds(options.seed_numbers())
+        new_file(options.plot, PICTURES)
+    outputs = None if options.outputs is None else new_file(options.outputs, (".jsonl",))
+    template = read_template(options.template, options.name)
+    answerer = _Answerer(run, options, request.decode)
+    items, left_out = _items(template, options, paths, request.data)
+    if not options.generate and not all(item.choices for item in items):
+        logger.info("the template has no answer choices: answers are written and compared")
+        answerer.writes = True
+    kinds = answerer.kinds(items)
+    pool = None
+    if options.shots:
+        examples, _ = _items(template, replace(options, limit=None), options.examples, request.data)
+        pool = ShotPool(examples, options.shots, balanced=options.balanced)
+    runs, lines = list[PromptRun](), list[str]()
+    for seed in options.seed_numbers():
+        drawn = [] if pool is None else pool.draw(seed)
+        for order in range(options.orders):
+            shots = [[] if pool is None else pool.of(one, drawn, seed, order) for one in items]
+            answered = list(answerer.answers(items, shots, kinds, f"seed {seed}, order {order}"))
+            counts = label_counts(drawn[: options.shots])
+            runs.append(PromptRun.of(seed, order, kinds, answered, counts))
+            if outputs is not None:
+                lines += [files.json_line(one.summary(seed, order)) for one in answered]
+    answerer.log_cut(len(items) * len(runs))
+    result = PromptResult(
+        template=template.name,
+        shots=options.shots,
+        kinds=kinds,
+        left_out=left_out,
+        runs=runs,
+        chance=None if answerer.writes else chance_of(items),
+    )
+    if outputs is not None:
+        files.write_atomic(outputs, "".join(f"{line}\n" for line in lines))
+    if options.plot is not None:
+        draw_spread(result, new_file(options.plot, PICTURES))
+    return result
+
+
+def _items(
+    template: PromptTemplate, options: PromptOptions, paths: Sequence[str], data: Settings
+) -> tuple[list[RenderedRow], int]:
+    """The rows of files as items with a right answer, and how many rows are none. Raises DataError where the
+    right answer is none of the choices, or there is no item."""
+    config = parse(DataConfig, data, "data.")
+    _refuse_unread(template, data, paths, config)
+    with logged_report() as report:
+        rows = read_prompt_rows(paths, config, report, template.task)
+    rows = rows[: options.limit]
+    rendered = render(template, rows, options.fields(), options.label_names())
+    items = [one for one in rendered if one.targets]
+    left_out = len(rows) - len(items)
+    if left_out:
+        logger.info(
+            f"{counted(left_out, 'row')} left out, for which the template is empty or has no right answer"
+        )
+    if not items:
+        raise DataError(
+            "there must be a row for which the template has a prompt and a right answer, but there is none",
+            paths[0],
+        )
+    for one in items:
+        if one.choices is not None and one.targets[0] not in one.choices:
+            listed = ", ".join(repr(choice) for choice in one.choices[:8])
+            raise DataError(
+                f"the right answer {shown(one.targets[0])!r} must be one of the choices"
+                f" ({shown(listed, 200)}); number the labels with --labels, or"
+                " compute them with --field label=...",
+                one.row.path,
+                one.row.line,
+            )
+    return items, left_out
+
+
+def _refuse_unread(
+    template: PromptTemplate, data: Settings, paths: Sequence[str], config: DataConfig
+) -> None:
+    """Raises UsageError where a setting of reading changes nothing."""
+    if template.task is None and form_of(paths[0], config) in TABLES:
+        for name in data:
+            if name not in OF_TABLES:
+                raise UsageError(
+                    f"data.{name} changes nothing here, where the template reads columns by their names;"
+                    " leave it out, or use --field NAME=COLUMN"
+                )
+    else:
+        refuse_unread_data(template.task or "text-classification", data, paths)
+
+
+class _Prompted(NamedTuple):
+    """An item and the prompts that it is answered after."""
+
+    item: RenderedRow
+    prompt: str
+    content_free: str | None
+
+
+@final
+class _Answerer:
+    """A model that answers prompts, by likelihood or in writing."""
+
+    def __init__(self, run: LoadedRun, options: PromptOptions, decode: Settings) -> None:
+        """Raises UsageError for a model that writes no text."""
+        self.run, self.options, self.decode = run, options, dict(decode)
+        self.writes = options.generate
+        self.is_language_model = run.task == "text-generation"
+        is_of_pairs = isinstance(run.model, EncoderDecoder) or hub_task(run.task) == "translation"
+        if not self.is_language_model and not is_of_pairs:
+            raise no_such_verb(run.folder, run.task, "prompt")
+        self.scorer: AnswerScorer
+        if self.is_language_model:
+            self.scorer = LanguageModelAnswers(run.model, run.tokenizer)
+        else:
+            self.scorer = TextPairAnswers(run.model, run.tokenizer)
+        self.known: dict[tuple[str, str], LogProb] = {}
+        self.cut = 0
+        if self.decode and not self.writes:
+            raise UsageError(
+                f"decode.{next(iter(self.decode))} changes nothing where answers are not written; leave it"
+                " out, or add --generate"
+            )
+
+    def kinds(self, items: Sequence[RenderedRow]) -> tuple[str, ...]:
+        """How answers are judged. Raises UsageError where none of the ways that were asked for is open."""
+        if self.writes:
+            return WRITTEN
+        kinds = list(self.options.checked_scores())
+        closed = {}
+        if not self.scorer.has_empty_prompt:
+            closed["pmi"] = "nothing begins a text of this model, so it has no empty prompt"
+        if any(item.content_free is None for item in items):
+            closed["calibrated"] = "the template fails where N/A stands for each text"
+        for kind, why in closed.items():
+            if kind in kinds:
+                logger.info(f"{kind} is left out: {why}")
+                kinds.remove(kind)
+        if not kinds:
+            raise UsageError(
+                f"--scores {self.options.scores} leaves nothing: {'; '.join(closed.values())}"
+            )
+        return tuple(kinds)
+
+    def answers(
+        self,
+        items: Sequence[RenderedRow],
+        shots: Sequence[Sequence[RenderedRow]],
+        kinds: tuple[str, ...],
+        title: str,
+    ) -> Iterator[Answered]:
+        """What the model answers to each item, with its shots."""
+        is_due, done = every_few_seconds(), 0
+        between = self.options.between.replace("\\n", "\n")
+        separator = self.options.separator
+        for some in chunked(zip(items, shots, strict=True), CHUNK):
+            prompted = []
+            for item, before in some:
+                content_free = None
+                if item.content_free is not None and "calibrated" in kinds:
+                    content_free = joined(before, item.content_free, separator, between)
+                whole = joined(before, item.prompt, separator, between)
+                prompted.append(_Prompted(item, whole, content_free))
+            yield from self._written(prompted) if self.writes else self._chosen(prompted, kinds)
+            done += len(some)
+            if done < len(items) and is_due():
+                logger.info(f"{done:,} of {counted(len(items), 'item')} answered ({title})")
+
+    def _chosen(self, prompted: Sequence[_Prompted], kinds: tuple[str, ...]) -> Iterator[Answered]:
+        wanted: dict[str, list[tuple[str, str]]] = {"given": [], "alone": [], "content_free": []}
+        for one in prompted:
+            answers = [self.options.separator + choice for choice in one.item.choices or ()]
+            wanted["given"] += [(one.prompt, answer) for answer in answers]
+            if "pmi" in kinds:
+                wanted["alone"] += [("", answer) for answer in answers]
+            if one.content_free is not None:
+                wanted["content_free"] += [(one.content_free, answer) for answer in answers]
+        given = iter(self.scorer.score(wanted["given"]))
+        alone = iter(self._remembered(wanted["alone"]))
+        content_free = iter(self._remembered(wanted["content_free"]))
+        for one in prompted:
+            choices = one.item.choices or ()
+            item = ScoredItem(
+                given=[next(given) for _ in choices],
+                bytes=[len(choice.encode()) for choice in choices],
+                alone=[next(alone) for _ in choices] if "pmi" in kinds else None,
+                content_free=None
+                if one.content_free is None
+                else [next(content_free) for _ in choices],
+            )
+            if any(score.cut for score in item.given):
+                self._count_cut(one.item)
+            scores = {kind: item.by(kind) for kind in kinds}
+            chosen = {kind: choose(values) for kind, values in scores.items()}
+            truth = choices.index(one.item.targets[0])
+            right = {kind: index == truth for kind, index in chosen.items()}
+            yield Answered(one.item, one.prompt, scores, chosen, right, None)
+
+    def _remembered(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """log P of answers after prompts that many items share."""
+        new = list(dict.fromkeys(pair for pair in pairs if pair not in self.known))
+        self.known |= dict(zip(new, self.scorer.score(new), strict=True))
+        return [self.known[pair].value for pair in pairs]
+
+    def _written(self, prompted: Sequence[_Prompted]) -> Iterator[Answered]:
+        decode: dict[str, Any] = {"strategy": "greedy", "max_length": NEW_TOKENS, **self.decode}
+        if self.is_language_model:
+            decode.setdefault("stop", ["\n"])
+        texts = [self._fitting(one, int(decode["max_length"])) for one in prompted]
+        if self.is_language_model:
+            found = TextGenerator(self.run).generate(texts, **decode)
+            written = [outputs[0].text for outputs in found]
+        else:
+            settings = self.run.decode_settings(decode)
+            decoded = decode_texts(self.run.model, self.run.tokenizer, texts, settings)
+            written = [outputs[0].text for outputs in decoded]
+        for one, text in zip(prompted, map(str.strip, written), strict=True):
+            targets = one.item.targets
+            right = {
+                "normalised": normalised(text) in set(map(normalised, targets)),
+                "exact": text in targets,
+            }
+            yield Answered(one.item, one.prompt, {}, {}, right, text)
+
+    def _fitting(self, one: _Prompted, new: int) -> str:
+        """The prompt, cut at the left where it and its answer are longer than the model reads."""
+        tokenizer, context = self.run.tokenizer, context_of(self.run.model)
+        special_ids = tokenizer.special_ids
+        if context is None:
+            return one.prompt
+        room = context - len(special_ids.prefix) - len(special_ids.suffix)
+        if not isinstance(self.run.model, EncoderDecoder):
+            room -= len(special_ids.bos) + new
+        (ids,) = tokenizer.encode([one.prompt])
+        if len(ids) <= room:
+            return one.prompt
+        if room < 1:
+            raise UsageError(
+                f"an answer of {new} tokens leaves no room for a prompt in the {context} that the model"
+                " reads; lower decode.max_length"
+            )
+        self._count_cut(one.item)
+        return tokenizer.decode(ids[-room:])
+
+    def _count_cut(self, item: RenderedRow) -> None:
+        if self.options.too_long == "error":
+            raise DataError(
+                f"a prompt with its answer must fit the {context_of(self.run.model)} tokens that the model"
+                " reads, but this one is longer; take fewer --shots, or cut at the left: --too-long cut",
+                item.row.path,
+                item.row.line,
+            )
+        self.cut += 1
+
+    def log_cut(self, prompts: int) -> None:
+        if self.cut:
+            logger.info(
+                f"{self.cut:,} of {counted(prompts, 'prompt')} cut at the left to the"
+                f" {context_of(self.run.model)} tokens that the model reads"
+            )

@@ -1,0 +1,180 @@
+"""What prompts have shown: accuracy with its interval, and how much it depends on the shots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from seqloom.evaluation.arrays import Bools, Floats
+from seqloom.tasks.prompting.choices import Accuracy, Spread, accuracy
+from seqloom.tasks.prompting.template import RenderedRow
+
+
+class Answered(NamedTuple):
+    """An item and what a model answered."""
+
+    item: RenderedRow
+    prompt: str
+    """With its shots."""
+    scores: dict[str, Floats]
+    """Kind -> the score of each choice; empty where the answer was written."""
+    chosen: dict[str, int | None]
+    """Kind -> which choice; None for a tie."""
+    right: dict[str, bool]
+    written: str | None
+
+    def summary(self, seed: int, order: int) -> dict[str, Any]:
+        """As a line of the file of outputs."""
+        place = {
+            "file": self.item.row.path,
+            "line": self.item.row.line,
+            "seed": seed,
+            "order": order,
+        }
+        if self.written is not None:
+            answer: dict[str, Any] = {"answer": self.written, "targets": list(self.item.targets)}
+        else:
+            choices = self.item.choices or ()
+            answer = {
+                "options": list(choices),
+                "scores": {
+                    kind: [float(one) if np.isfinite(one) else None for one in values]
+                    for kind, values in self.scores.items()
+                },
+                "choice": self.chosen,
+                "truth": choices.index(self.item.targets[0]),
+            }
+        return {"prompt": self.prompt, **answer, "right": self.right, **place}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PromptRun:
+    """All items answered after the shots of one seed, in one order."""
+
+    seed: int
+    order: int
+    right: dict[str, Bools]
+    """Kind -> whether each item is answered rightly."""
+    ties: dict[str, int]
+    """Kind -> items whose best answers are equally likely."""
+    shots: dict[str, int]
+    """Label -> how many shots it has."""
+    never_chosen: list[str]
+    """Where all items have the same choices: those that the first kind of score never chose."""
+
+    @classmethod
+    def of(
+        cls,
+        seed: int,
+        order: int,
+        kinds: Sequence[str],
+        answered: Sequence[Answered],
+        shots: dict[str, int],
+    ) -> PromptRun:
+        right = {kind: np.array([one.right[kind] for one in answered]) for kind in kinds}
+        chosen = {kind: [one.chosen[kind] for one in answered if one.chosen] for kind in kinds}
+        ties = {kind: sum(index is None for index in found) for kind, found in chosen.items()}
+        same = {one.item.choices for one in answered}
+        never: list[str] = []
+        if len(same) == 1 and chosen[kinds[0]]:
+            (choices,) = same
+            taken = set(chosen[kinds[0]])
+            never = [text for at, text in enumerate(choices or ()) if at not in taken]
+        return cls(seed=seed, order=order, right=right, ties=ties, shots=shots, never_chosen=never)
+
+    def accuracy(self, kind: str) -> Accuracy:
+        return accuracy([self.right[kind]])
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"seed": self.seed, "order": self.order}
+        for kind in self.right:
+            found |= self.accuracy(kind).summary(f"accuracy_{kind}")
+            found[f"ties_{kind}"] = self.ties[kind]
+        return found | {"shots": self.shots, "never_chosen": self.never_chosen}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PromptResult:
+    """A model measured on the same items, once for each seed and order of the shots."""
+
+    template: str
+    shots: int
+    kinds: tuple[str, ...]
+    left_out: int
+    """Rows that are no items."""
+    runs: list[PromptRun]
+    chance: float | None
+    """The accuracy of choosing at random, 0 to 100; None where answers are written."""
+
+    @property
+    def items(self) -> int:
+        return len(self.runs[0].right[self.kinds[0]])
+
+    def accuracy(self, kind: str) -> Accuracy:
+        """The mean of all runs."""
+        return accuracy([run.right[kind] for run in self.runs])
+
+    def never_chosen(self) -> list[str]:
+        """Answers that no run chose."""
+        others = [set(run.never_chosen) for run in self.runs[1:]]
+        return [name for name in self.runs[0].never_chosen if all(name in one for one in others)]
+
+    def seeds(self) -> dict[int, list[PromptRun]]:
+        found: dict[int, list[PromptRun]] = {}
+        for run in self.runs:
+            found.setdefault(run.seed, []).append(run)
+        return found
+
+    def over_seeds(self, kind: str) -> Spread | None:
+        """How the accuracy, the mean over orders, differs between seeds; None where there is one."""
+        groups = self.seeds().values()
+        means = [float(np.mean([run.accuracy(kind).value for run in runs])) for runs in groups]
+        return Spread.of(means) if len(means) > 1 else None
+
+    def over_orders(self, kind: str) -> Spread | None:
+        """How the accuracy differs between orders of the same shots, all seeds together; the deviation is
+        that within a seed. None where there is one order."""
+        groups = [[run.accuracy(kind).value for run in runs] for runs in self.seeds().values()]
+        if len(groups[0]) < 2:
+            return None
+        spreads = [Spread.of(group) for group in groups]
+        return Spread(
+            mean=float(np.mean([one.mean for one in spreads])),
+            min=min(one.min for one in spreads),
+            max=max(one.max for one in spreads),
+            deviation=float(np.sqrt(np.mean([one.deviation**2 for one in spreads]))),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """As one JSON object."""
+        found: dict[str, Any] = {
+            "template": self.template,
+            "items": self.items,
+            "left_out": self.left_out,
+            "shots": self.shots,
+        }
+        if self.chance is not None:
+            found["chance"] = self.chance
+        for kind in self.kinds:
+            found |= self.accuracy(kind).summary(f"accuracy_{kind}")
+            found[f"ties_{kind}"] = sum(run.ties[kind] for run in self.runs)
+            for name, spread in (
+                ("seeds", self.over_seeds(kind)),
+                ("orders", self.over_orders(kind)),
+            ):
+                if spread is not None:
+                    found[f"{name}_{kind}"] = vars(spread)
+        runs = [run.summary() for run in self.runs]
+        return found | {"never_chosen": self.never_chosen(), "runs": runs}
+
+
+def chance_of(items: Sequence[RenderedRow]) -> float:
+    """The accuracy of choosing at random."""
+    counts = Counter(len(item.choices or ()) for item in items)
+    return 100 * sum(number / choices for choices, number in counts.items()) / len(items)
