@@ -436,8 +436,6 @@ class Task:
     """(files, settings of reading) -> in which forms they are; None where they have one form only."""
     check: Callable[[RunConfig, Sequence[str], Path], Any] | None = None
     """(run, test files, a temporary folder) -> the report of `seqloom check`."""
-    check_with_model: bool = False
-    """Whether `check` also measures what a training of the model would cost."""
     best: tuple[str, ...] = ("loss",)
     """What may choose the best checkpoint."""
     text_metrics: bool = False

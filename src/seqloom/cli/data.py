@@ -24,15 +24,15 @@ def check(
     the data has errors.
 
     Args:
-        task: translation, text-generation, text-classification, sentence-similarity, token-classification,
-            question-answering or multiple-choice.
+        task: translation, summarization, text2text-generation, text-generation, denoising,
+            text-classification, sentence-similarity, token-classification, question-answering or
+            multiple-choice.
         data: Training files, in the same forms as for train.
         validation: Validation files. Overlap with the training data is reported.
         test: Test files. Overlap with the training data is reported.
-        model: NAME or NAME:SIZE, as for train. The cost of training is estimated for this model.
+        model: NAME or NAME:SIZE, as for train.
         start: A run folder, a Hugging Face directory or hf://NAME to fine-tune, as for train.
-        settings: key=value for data.* and train.*, as for train. Where a model is involved also head.* and
-            model.*.
+        settings: key=value, as for train.
         json: One line of JSON instead of tables.
     """
     from seqloom.workflows.check import check as run_check

@@ -16,7 +16,8 @@ from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.tensor_mapping import listed, unique_tensors
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
-from seqloom.protocols import ModelConfig, NewModel, StoredTokenizer
+from seqloom.models.transformer import TransformerConfig
+from seqloom.protocols import EncoderDecoder, ModelConfig, NewModel, StoredTokenizer, context_of
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import log_notes
@@ -38,9 +39,18 @@ class StartingPoint(NamedTuple):
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
 
+    @property
+    def longest_text(self) -> int | None:
+        """The most tokens of a text, special ones included, in training; None where there is no limit."""
+        if isinstance(self.config, TransformerConfig):
+            return self.config.longest_text
+        return context_of(self.config)
+
     def for_text_pairs(self) -> StartingPoint:
-        """For a language model that reads a source and writes a target. Raises UsageError where nothing could
-        stand between them."""
+        """The same with the special tokens with which the model reads a source and writes a target. Raises
+        UsageError for a language model where nothing could stand between them."""
+        if issubclass(model_family(self.family)[1], EncoderDecoder):
+            return self
         special_ids = for_text_pairs(self.tokenizer.special_ids)
         if not special_ids.bos or special_ids.eos is None:
             raise UsageError(

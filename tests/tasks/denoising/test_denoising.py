@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from transformers import T5ForConditionalGeneration
+from torch.nn.functional import cross_entropy
+from transformers import BartForConditionalGeneration, T5ForConditionalGeneration
 
 import seqloom
-from seqloom.config import TrainConfig
+from seqloom.config import DataConfig, TrainConfig
 from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.errors import UsageError
 from seqloom.registry import find_task
 from seqloom.runs.run_folder import load_run
+from seqloom.runs.settings import read_resumed
+from seqloom.shapes import IGNORE
 from seqloom.tasks.denoising.noisy_windows import noisy_windows
+from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
+from seqloom.tasks.language_modeling.documents import each_document
+from seqloom.tasks.settings import resolve
 from seqloom.testing import check_task
-from seqloom.text.special_tokens import EOS
+from seqloom.text.special_tokens import BOS, DELIMITER, EOS, PAD
 from seqloom.text.tokenizer_kinds import KINDS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
+from seqloom.training.objectives import Translation
 from seqloom.workflows.exchange import export_model
 from seqloom.workflows.train import train
 
@@ -32,6 +39,14 @@ SENTENCES = [
 ]
 TEXT = "\n".join(" ".join(SENTENCES[i:] + SENTENCES[:i]) for i in range(8)) + "\n"
 SMALL = ["train.window=24", "train.batch_rows=8", "train.max_steps=4", "model.width=16"]
+
+AS_BART = [
+    "model.norm=after",
+    "model.positions=learned",
+    "model.position_offset=2",
+    "model.embedding_norm=true",
+    "model.output_bias=true",
+]
 
 
 class Corpus:
@@ -97,6 +112,7 @@ def test_noise_is_a_function_of_seed_epoch_and_position() -> None:
         ("t5", []),
         ("transformer", ["train.noise=[sentence-permutation, infilling]"]),
         ("t5", ["train.noise=[prefix-lm]"]),
+        ("gpt", ["model.bidirectional_source=true"]),
     ],
 )
 def test_it_keeps_the_laws_of_tasks(model: str, settings: list[str], tmp_path: Path) -> None:
@@ -157,6 +173,54 @@ def test_another_training_starts_from_it(tmp_path: Path) -> None:
     assert torch.allclose(ours[possible], logits[possible], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("model", "noise", "peer", "fields"),
+    [
+        ("t5", "random-spans", T5ForConditionalGeneration, []),
+        ("t5", "bert", T5ForConditionalGeneration, []),
+        ("transformer", "infilling", BartForConditionalGeneration, AS_BART),
+    ],
+)
+def test_the_loss_is_that_of_transformers(
+    model: str, noise: str, peer: Any, fields: list[str], tmp_path: Path
+) -> None:
+    """The same weights, batch and labels. Theirs knows all of the vocabulary; ours gives special ids that are
+    never a target no probability, so it is compared with the scores of theirs without these ids."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 4)
+    settings = [*SMALL, f"train.noise=[{noise}]", "model.dropout=0", *fields]
+    train(
+        "denoising",
+        [str(path)],
+        output_dir=tmp_path / "run",
+        model=f"{model}:tiny",
+        settings=settings,
+    )
+    export_model(str(tmp_path / "run"), str(tmp_path / "hub"))
+    theirs = peer.from_pretrained(tmp_path / "hub")
+    run = load_run(tmp_path / "run")
+    texts = list(each_document([str(path)], DataConfig(), run.tokenizer))
+    corpus = Corpus([one for document in texts for one in document.ids])
+    windows = noisy_windows(read_resumed(tmp_path / "run").train, run.tokenizer)
+    rows = next(windows.epoch(corpus, 0))
+    batch = windows.batch(corpus, rows, rows)
+    with torch.no_grad():
+        ours = Translation()(run.model, batch)
+        found = theirs(
+            input_ids=batch.source,
+            attention_mask=(batch.source != PAD).long(),
+            decoder_input_ids=batch.inputs,
+            labels=batch.targets,
+        )
+        impossible = list(cast(Any, run.model).config.suppressed_ids)
+        logits = found.logits.index_fill(-1, torch.tensor(impossible), -torch.inf)
+        expected = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="sum")
+    assert int(ours.count) == int((batch.targets != IGNORE).sum()) > 40
+    assert float(ours.total / ours.count) == pytest.approx(float(expected / ours.count), abs=1e-5)
+    if not impossible:
+        assert float(found.loss) == pytest.approx(float(ours.total / ours.count), abs=1e-5)
+
+
 def test_sentences_that_end_nowhere_are_not_permuted_in_silence(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text(TEXT.replace(".", ""))
@@ -171,19 +235,46 @@ def test_sentences_that_end_nowhere_are_not_permuted_in_silence(tmp_path: Path) 
         )
 
 
+def test_a_prefix_language_model_is_trained_on_plain_text(tmp_path: Path) -> None:
+    """Each id of a window but those of the prefix is a target; a training of pairs starts from it."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 4)
+    run = resolve("denoising", [str(path)], "", "gpt:tiny", (), ["model.context=24"], None)
+    data = prepare_noisy_corpus(run, tmp_path, first=True)
+    assert (run.train.noise, data.windows.plan.window) == (("prefix-lm",), 22)
+    special = data.tokenizer.special_ids
+    for rows in data.batches(0, 0):
+        batch = data.load(rows, rows)
+        for row, source, inputs, targets in zip(rows, *batch, strict=True):
+            text = [*source[source != PAD][1:], *targets[targets != IGNORE][:-1]]
+            assert [int(one) for one in text] == data.windows.text(data.corpus, int(row)).tolist()
+            assert (source[0], inputs[0]) == (BOS, DELIMITER)
+            assert len(source[source != PAD]) + len(inputs[inputs != PAD]) <= 24
+    assert special.bos == (DELIMITER,)
+
+
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("model", "settings", "said"),
     [
-        (["train.noise=[random-spans, infilling]"], "train.noise must be"),
-        (["train.noise=[x]"], "must be of random-spans"),
+        ("t5:tiny", ["train.noise=[random-spans, infilling]"], "train.noise must be"),
+        ("gpt:tiny", ["train.noise=[bert]"], "must be prefix-lm for a language model"),
+        ("gpt:tiny", ["train.window=300"], "must be at most 63 with this model and noise"),
+        ("t5:tiny", ["train.noise=[x]"], "must be of random-spans"),
         (
+            "t5:tiny",
             ["train.noise=[mass]", "train.noise_span=4"],
             "train.noise_span is for infilling and random-spans",
         ),
-        (["train.noise=[deshuffling]", "train.noise_density=0.2"], "is a share of tokens"),
+        (
+            "t5:tiny",
+            ["train.noise=[deshuffling]", "train.noise_density=0.2"],
+            "is a share of tokens",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused(settings: list[str], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused(
+    model: str, settings: list[str], said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "text.txt"
     path.write_text(TEXT)
     with pytest.raises(UsageError, match=said):
@@ -191,7 +282,7 @@ def test_what_cannot_be_is_refused(settings: list[str], said: str, tmp_path: Pat
             "denoising",
             [str(path)],
             output_dir=tmp_path / "run",
-            model="t5:tiny",
+            model=model,
             settings=settings,
         )
     assert not (tmp_path / "run" / "run.yaml").exists()

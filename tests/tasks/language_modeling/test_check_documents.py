@@ -75,6 +75,6 @@ def test_a_validation_set_out_of_the_training_set_is_an_error(tmp_path: Path) ->
     assert report.problems()[0].startswith("error: ")
 
 
-def test_settings_of_a_model_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no model is made"):
-        checked(tmp_path, TRAIN, "", "", "model.width=3")
+def test_settings_of_a_model_are_checked_too(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"model\.widht"):
+        checked(tmp_path, TRAIN, "", "", "model.widht=3")

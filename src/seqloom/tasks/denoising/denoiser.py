@@ -9,9 +9,9 @@ import numpy as np
 
 from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.errors import DataError
-from seqloom.protocols import NO_REQUEST, Evaluation, Request
+from seqloom.protocols import NO_REQUEST, Evaluation, Request, context_of
 from seqloom.runs.settings import data_config, read_resumed
-from seqloom.tasks.denoising.noisy_windows import noisy_windows
+from seqloom.tasks.denoising.noisy_windows import noisy_windows, with_window
 from seqloom.tasks.denoising.training_data import denoising_metrics
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.model import TextModel
@@ -39,6 +39,7 @@ class Denoiser(TextModel):
         texts = [document.ids for document in each_document(paths, data, tokenizer)]
         if not texts:
             raise DataError("there must be at least one document, but there is none", paths[0])
-        windows = noisy_windows(read_resumed(self.folder).train, tokenizer)
+        train = with_window(read_resumed(self.folder).train, context_of(self.model))
+        windows = noisy_windows(train, tokenizer)
         metrics = denoising_metrics(self.model, windows, _TextInMemory(np.concatenate(texts)))
         return Evaluation({**metrics, "documents": len(texts)})

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -34,6 +34,8 @@ NOISE = 2
 """The key of noise beside the seed, the epoch and the position: batches and offsets have others."""
 MEASURED = 2**32 - 4
 """The epoch of text that is only measured: always the same noise."""
+LANGUAGE_MODEL_NOISE = ("prefix-lm",)
+"""The only kind for a language model."""
 SENTENCE_ENDS = (b".", b"!", b"?", "。".encode(), "！".encode(), "？".encode())
 
 
@@ -81,6 +83,21 @@ class NoisyWindows:
 
     def _period(self, corpus: Corpus) -> int:
         return len(corpus.tokens) + self.plan.window
+
+
+def with_window(train: TrainConfig, limit: int | None) -> TrainConfig:
+    """The settings with the window that a model reads whose texts have at most `limit` tokens. Raises
+    UsageError where they name a longer one."""
+    if limit is not None and train.noise == LANGUAGE_MODEL_NOISE:
+        # `<s> source <delim> target </s>` is one text, all but the last token being read
+        limit -= 1
+    window = train.window or (WINDOW if limit is None else min(WINDOW, limit))
+    if limit is not None and window > limit:
+        raise UsageError(
+            f"train.window must be at most {limit:,} with this model and noise, but is {window:,}; make it"
+            " shorter, or model.context larger"
+        )
+    return replace(train, window=window)
 
 
 def noise_density(train: TrainConfig) -> float:

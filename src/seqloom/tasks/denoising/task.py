@@ -1,14 +1,17 @@
-"""The task denoising: texts with noise in, what was there out (pre-training as of T5 and BART)."""
+"""The task denoising: texts with noise in, what was there out (pre-training as of T5 and BART, and of prefix
+language models)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.protocols import Task
 from seqloom.tasks.denoising.check_denoising import check_denoising
 from seqloom.tasks.denoising.denoiser import Denoiser
+from seqloom.tasks.denoising.noisy_windows import LANGUAGE_MODEL_NOISE
 from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
@@ -29,6 +32,14 @@ WITHOUT_SHARE = {"deshuffling", "prefix-lm", "sentence-permutation", "document-r
 """Kinds that corrupt no share of the tokens."""
 
 
+def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+    """Those of fine-tuning; and what a language model can do of the noise."""
+    train = {**fine_tuning_defaults(content).get("train", {})}
+    if content.get("model", {}).get("name") == "gpt":
+        train["noise"] = LANGUAGE_MODEL_NOISE
+    return {"train": train}
+
+
 def unused(run: RunConfig) -> Mapping[str, str]:
     """The settings that change nothing in this run, and why."""
     names, reasons = set(run.train.noise), {}
@@ -47,13 +58,13 @@ def unused(run: RunConfig) -> Mapping[str, str]:
 DENOISING = Task(
     name="denoising",
     summary="a text with noise in; what was there out (pre-training)",
-    models=("t5", "transformer"),
+    models=("t5", "transformer", "gpt"),
     settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | NOISE,
     reading=READING,
     open=partial(open_text_model, Denoiser),
     training_data=prepare_noisy_corpus,
     check=check_denoising,
-    defaults=fine_tuning_defaults,
+    defaults=defaults,
     unused=unused,
     pretrained=True,
     hub_task="translation",

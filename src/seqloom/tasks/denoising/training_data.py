@@ -14,13 +14,17 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.corpus_windows import Corpus
 from seqloom.data.batching.pair_batches import TranslationBatch
+from seqloom.errors import UsageError
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
-from seqloom.protocols import NewModel, Rows, StoredTokenizer, device_of
+from seqloom.models import model_family
+from seqloom.protocols import EncoderDecoder, NewModel, Rows, StoredTokenizer, device_of
 from seqloom.tasks.denoising.noisy_windows import (
+    LANGUAGE_MODEL_NOISE,
     MEASURED,
     NoisyWindows,
     needed_sentinels,
     noisy_windows,
+    with_window,
 )
 from seqloom.tasks.language_modeling.training_data import describe_corpus, prepare_stores
 from seqloom.tasks.starting_point import StartingPoint
@@ -74,14 +78,21 @@ class NoisyCorpus(StepTrainingData):
 
 def prepare_noisy_corpus(run_config: RunConfig, folder: Path, first: bool) -> NoisyCorpus:
     """Raises UsageError for noise that cannot be, before anything is read."""
-    sentinels = needed_sentinels(run_config.train)
+    train, family = run_config.train, model_family(str(run_config.model["name"]))[1]
+    if not issubclass(family, EncoderDecoder) and train.noise != LANGUAGE_MODEL_NOISE:
+        raise UsageError(
+            f"train.noise must be {LANGUAGE_MODEL_NOISE[0]} for a language model, but is"
+            f" {', '.join(train.noise)}"
+        )
+    sentinels = needed_sentinels(train)
     start, corpus, validation = prepare_stores(run_config, folder, first, sentinels)
+    start = start.for_text_pairs()
     return NoisyCorpus(
         run=run_config,
         start=start,
         corpus=corpus,
         validation=validation,
-        windows=noisy_windows(run_config.train, start.tokenizer),
+        windows=noisy_windows(with_window(train, start.longest_text), start.tokenizer),
     )
 
 

@@ -122,7 +122,6 @@ def text_task(
         training_data=partial(prepare_examples, spec),
         forms=spec.forms,
         check=partial(check_labelled, spec),
-        check_with_model=True,
         best=best,
         text_metrics=spec.name == text_tasks.TEXT_CLASSIFICATION.name,
         defaults=partial(defaults, chosen_by, from_scratch),

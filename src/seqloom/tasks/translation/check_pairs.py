@@ -89,6 +89,8 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
         "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
     }
     lines = [place(train.path, int(store.lines[row])) for row in rows]
+    if too_long := _left_out(pairs, train):
+        training["pairs_longer_than_the_model_reads"] = too_long
     first_batch = batch_view(batch, pairs.tokenizer, lines)
     counts = {split.name: split.counts() for split in splits}
     return DataReport(
@@ -111,6 +113,12 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
             ("Three pairs of the first batch", ("", ""), _batch_rows(first_batch)),
         ],
     )
+
+
+def _left_out(pairs: PreparedPairs, train: PairSplit) -> int:
+    """How many pairs are longer than the model reads."""
+    split_off = 0 if pairs.run.data.validation else len(pairs.validation)
+    return len(train.pairs) - split_off - len(pairs.store)
 
 
 def _tokenizer_table(tokenizer: dict[str, Any]) -> Table:

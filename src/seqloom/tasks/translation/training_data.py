@@ -160,9 +160,7 @@ def prepare_pairs(
         for record in log_progress(training(notices=True), "pairs read for the tokenizer"):
             yield from (record.fields[name] for name in COLUMNS)
 
-    start = starting_point(run_config, folder, texts, first)
-    if not issubclass(model_family(start.family)[1], EncoderDecoder):
-        start = start.for_text_pairs()
+    start = starting_point(run_config, folder, texts, first).for_text_pairs()
     tokenizer = start.tokenizer
     identity = {
         "files": [one["sha256"] for one in fingerprints],
