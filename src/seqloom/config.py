@@ -256,6 +256,9 @@ class TrainConfig:
     """What the learning rate does after the warm-up."""
     warmup_steps: NotNegative | None = None
     """Steps in which the learning rate rises from 0. By default a tenth of all, at most 200."""
+    relative_rate: bool = False
+    """Whether the learning rate of each parameter is multiplied by the root mean square of its values, as T5
+    was trained: its embeddings begin 16 times as large as its matrices."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The learning rate of each layer is that of the layer above it times this; the head has the full
     rate."""

@@ -236,6 +236,7 @@ VALUES: dict[str, str] = {
     "train.schedule": "constant",
     "train.warmup_steps": "1",
     "train.layer_decay": "0.5",
+    "train.relative_rate": "true",
     "train.head_learning_rate": "0.1",
     "data.join": "' / '",
     "data.no_label": "bad,no,0.2,1",

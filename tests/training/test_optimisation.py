@@ -23,6 +23,7 @@ from seqloom.training.optimisation import (
     make_optimizer,
     parameter_groups,
     rate_scales,
+    set_rates,
 )
 
 
@@ -212,11 +213,32 @@ def test_a_step_moves_each_layer_by_its_share() -> None:
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.1 * group["scale"]
+    set_rates(optimizer, 0.1, relative=False)
     optimizer.step()
     scales = rate_scales(model, config)
     for name, p in model.named_parameters():
         assert torch.allclose(
             before[name] - p, torch.full_like(p, 0.1 * scales.get(id(p), 1.0)), atol=1e-6
         ), name
+
+
+def test_relative_rates_follow_the_size_of_a_parameter() -> None:
+    """AdamW's first step is the learning rate in every place: here that times the root mean square of the
+    weights, and of a parameter that is all zeros a thousandth (Shazeer and Stern 2018, section 8)."""
+    model = Stacked()
+    config = TrainConfig(relative_rate=True, layer_decay=0.5, weight_decay=0.0)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.fill_(0.0 if number == 1 else 0.3 * (number + 1))
+    optimizer = make_optimizer(model, config)
+    scales = rate_scales(model, config)
+    sizes = [float(p.detach().square().mean().sqrt()) for p in model.parameters()]
+    before = [p.detach().clone() for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = torch.full_like(p, -2.0)
+    set_rates(optimizer, 0.1, relative=True)
+    optimizer.step()
+    assert sizes[1] == 0.0
+    for p, old, size in zip(model.parameters(), before, sizes, strict=True):
+        step = 0.1 * scales.get(id(p), 1.0) * max(size, 1e-3)
+        assert torch.allclose(p - old, torch.full_like(p, step), atol=1e-6)

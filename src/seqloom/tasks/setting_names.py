@@ -26,7 +26,15 @@ TRAIN = frozenset(
     f"train.{name}"
     for name in (
         *("max_steps", "epochs", "min_steps", "batch_tokens", "batch_rows", "accumulate"),
-        *("objective", "learning_rate", "schedule", "warmup_steps", "layer_decay", "freeze"),
+        *(
+            "objective",
+            "learning_rate",
+            "schedule",
+            "warmup_steps",
+            "layer_decay",
+            "freeze",
+            "relative_rate",
+        ),
         *("beta2", "weight_decay", "clip_norm", "label_smoothing"),
         *("evaluate_every", "best", "patience", "log_every", "tensorboard"),
         *("dtype", "device", "threads", "worker_timeout", "seed"),

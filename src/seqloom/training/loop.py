@@ -28,7 +28,7 @@ from seqloom.protocols import Batch, Objective, Rows
 from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, no_gradient_sync
 from seqloom.training.metrics_log import Metrics
-from seqloom.training.optimisation import clip_by_norm, learning_rate
+from seqloom.training.optimisation import clip_by_norm, learning_rate, set_rates
 
 
 class Progress(NamedTuple):
@@ -120,8 +120,7 @@ class Trainer:
         if not math.isfinite(norm):
             raise TrainingError(self._not_finite(rows, step, total / count))
         rate = learning_rate(self.config, step, total_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("scale", 1.0)
+        set_rates(self.optimizer, rate, self.config.relative_rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(total, count, norm, rate)

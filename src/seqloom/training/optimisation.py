@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
 
+SMALLEST_SIZE = 1e-3
+"""Of a parameter that is all zeros, where rates are relative."""
+
 
 def constant(step: int, warmup: int, total: int) -> float:
     return 1.0
@@ -58,23 +61,36 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     frozen = freeze(model, config.freeze)
     decayed, undecayed = parameter_groups(model)
     scales = rate_scales(model, config)
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float, int], list[nn.Parameter]] = {}
     for weight_decay, parameters in ((config.weight_decay, decayed), (0.0, undecayed)):
-        for parameter in parameters:
+        for number, parameter in enumerate(parameters):
             if parameter.requires_grad:
                 scale = scales.get(id(parameter), 1.0)
-                groups.setdefault((weight_decay, scale), []).append(parameter)
+                own = number if config.relative_rate else 0
+                groups.setdefault((weight_decay, scale, own), []).append(parameter)
     if not groups:
         raise UsageError(
             f"train.freeze must leave something to train, but all {frozen} parameters are frozen"
         )
     listed = [
         {"params": parameters, "weight_decay": weight_decay, "scale": scale}
-        for (weight_decay, scale), parameters in groups.items()
+        for (weight_decay, scale, _), parameters in groups.items()
     ]
     return torch.optim.AdamW(
         listed, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8, fused=True
     )
+
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float, relative: bool) -> None:
+    """Gives each group its learning rate. `relative`: the parameter of a group is scaled by the root mean
+    square of its values, at least 1e-3 (Shazeer and Stern 2018, section 8), so that an update changes large
+    weights, such as the embeddings of T5, as much as small ones."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
+        if relative:
+            (parameter,) = group["params"]
+            size = float(parameter.detach().norm()) / math.sqrt(parameter.numel())
+            group["lr"] *= max(size, SMALLEST_SIZE)
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
