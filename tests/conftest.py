@@ -65,7 +65,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "models/test_gpt.py": (),
     "models/test_heads.py": (),
     "models/test_mlp.py": (),
-    "models/test_ngram.py": (),
+    "models/ngrams/test_ngram.py": (),
     "native/test_library.py": (),
     "runs/test_run_folder.py": (),
     "runs/test_settings.py": (),

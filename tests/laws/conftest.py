@@ -19,10 +19,12 @@ from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.ensemble import Ensemble, EnsembleConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngrams.ngram import Ngram, NgramConfig
+from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.protocols import EncoderDecoder
 from seqloom.run_file import to_plain
 from seqloom.testing.decodable import DecodableLaws
 from seqloom.testing.tensors import draw_parameters
@@ -143,6 +145,16 @@ def with_encoder(model: Any) -> Subject:
     return Subject(model, model.encode)
 
 
+def prompted(make: Callable[[dict[str, Any]], Subject], options: dict[str, Any]) -> Subject:
+    """A frozen model with a prompt of three vectors."""
+    base: Any = make(options).model
+    model: Any = prompt_tuned(base, 3).double()
+    draw_parameters(model.prompt, seed=1)
+    return Subject(
+        model, model.encode if isinstance(model, EncoderDecoder) else lambda inputs: None
+    )
+
+
 def ngram(order: int, prune: tuple[int, ...] = ()) -> Subject:
     """Counted in a random text in which some words often follow others."""
     chance = np.random.default_rng(0)
@@ -244,7 +256,23 @@ NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     "gpt, norm after": partial(gpt, {"norm": "after", "activation": "relu", "tie_output": False}),
     "gpt, joined": partial(gpt, {"documents": "joined", "biases": False}),
 }
+PROMPTED_LMS: dict[str, Callable[[], Subject]] = {
+    "prompted gpt": partial(prompted, gpt, {}),
+    "prompted gpt, joined": partial(prompted, gpt, {"positions": "rotary", "documents": "joined"}),
+    "prompted language model": partial(prompted, recurrent_lm, {"cell": "lstm"}),
+}
+PROMPTED: dict[str, Callable[[], Subject]] = {
+    "prompted t5": partial(prompted, t5, {}),
+    "prompted transformer": partial(
+        prompted,
+        transformer,
+        {"positions": "learned", "context": 32, "share_embeddings": False, "tie_output": False},
+    ),
+    "prompted, tied transformer": partial(prompted, transformer, {}),
+    "prompted seq2seq": partial(prompted, seq2seq, MAPPED | {"reverse_source": True}),
+}
 LANGUAGE_MODELS: dict[str, Callable[[], Subject]] = NEURAL_LMS | {
+    **PROMPTED_LMS,
     **{f"{order}-gram": partial(ngram, order) for order in (2, 4)},
     "pruned 3-gram": partial(ngram, 3, (0, 1, 2)),
     "ensemble": ensemble,
@@ -252,6 +280,8 @@ LANGUAGE_MODELS: dict[str, Callable[[], Subject]] = NEURAL_LMS | {
 NEURAL: dict[str, Callable[[], Subject]] = (
     {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()}
     | TRANSFORMERS
+    | PROMPTED
+    | PROMPTED_LMS
     | NEURAL_LMS
 )
 SUBJECTS = NEURAL | LANGUAGE_MODELS

@@ -239,7 +239,7 @@ class GPT(nn.Module):
     def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
         """`h_0`, and what each token sees."""
         c = self.config
-        x = embed_tokens(self.embedding.weight, tokens, c.pad_id)
+        x = embed_tokens(self.embedding, tokens, c.pad_id)
         rotary = None
         if self.positions is not None:
             x = x + self.positions(call.positions, call.past_length + tokens.shape[1])

@@ -184,7 +184,7 @@ class T5(nn.Module):
         """source `(inputs, steps)`, padded anywhere -> `(inputs, steps, width)`: what the encoder makes of
         it."""
         mask, positions = padding_and_positions(source != self.config.pad_id)
-        x = self.dropout(embed_tokens(self.embedding.weight, source, self.config.pad_id))
+        x = self.dropout(embed_tokens(self.embedding, source, self.config.pad_id))
         memory: Tensor = self.dropout(
             self.encoder.encode(x, mask, self.encoder_bias(positions, positions))
         )
@@ -239,5 +239,5 @@ class T5(nn.Module):
             bias = bias + torch.full(
                 bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device
             ).triu(1)
-        x = self.dropout(embed_tokens(self.embedding.weight, tokens, pad_id))
+        x = self.dropout(embed_tokens(self.embedding, tokens, pad_id))
         return x, AttentionInputs(bias, call.past_length)

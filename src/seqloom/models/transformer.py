@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         Raises UsageError where a source is longer than learned positions reach.
         """
         mask, positions = padding_and_positions(source != self.config.pad_id)
-        x = embed_tokens(self.source_embedding.weight, source, self.config.pad_id)
+        x = embed_tokens(self.source_embedding, source, self.config.pad_id)
         x = self._add_positions(x, positions, source.shape[1], self.source_positions)
         memory = self.encoder.encode(self.dropout(self.source_norm(x)), mask)
         return DecoderState.first(self.decoder.keys_values(memory), mask)
@@ -220,7 +220,7 @@ class Transformer(nn.Module):
 
     def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
         """`y_0`, and what each token sees."""
-        x = embed_tokens(self.embedding.weight, tokens, self.config.pad_id)
+        x = embed_tokens(self.embedding, tokens, self.config.pad_id)
         x = self._add_positions(
             x, call.positions, call.past_length + tokens.shape[1], self.positions
         )

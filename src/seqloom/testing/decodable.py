@@ -222,9 +222,8 @@ class DecodableLaws:
         real = tokens != self.special_ids.pad
         loss = self.model.output.loss(hidden, tokens.where(real, IGNORE), smoothing)
         assert loss.count == real.sum(), "the count of a loss must be the number of trained tokens"
-        return torch.autograd.grad(
-            loss.total, list(self.model.parameters()), materialize_grads=True
-        )
+        trained = [one for one in self.model.parameters() if one.requires_grad]
+        return torch.autograd.grad(loss.total, trained, materialize_grads=True)
 
     # The state
 

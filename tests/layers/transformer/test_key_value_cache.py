@@ -7,8 +7,7 @@ import random
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from seqloom.layers.transformer.key_value_cache import (
     KeysValues,
@@ -237,11 +236,10 @@ def test_even_rows_are_ragged_ones_that_agree() -> None:
 
 
 def test_a_pad_below_0_has_no_row_of_the_table() -> None:
-    table, ids = torch.randn(5, 3), torch.tensor([[4, -1, 2]])
-    found = embed_tokens(table, ids, -1)
-    assert torch.equal(found[0, [0, 2]], table[[4, 2]])
-    assert torch.equal(
-        embed_tokens(table, ids.clamp(min=0), 0), F.embedding(ids.clamp(min=0), table)
-    )
+    embedding, ids = nn.Embedding(5, 3), torch.tensor([[4, -1, 2]])
+    found = embed_tokens(embedding, ids, -1)
+    assert torch.equal(found[0, [0, 2]], embedding.weight[[4, 2]])
+    known = ids.clamp(min=0)
+    assert torch.equal(embed_tokens(embedding, known, 0), embedding(known))
     with pytest.raises(IndexError):
-        embed_tokens(table, ids, 0)  # a wrong id is never hidden
+        embed_tokens(embedding, ids, 0)  # a wrong id is never hidden

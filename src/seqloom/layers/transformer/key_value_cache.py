@@ -11,8 +11,7 @@ import itertools
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from seqloom.protocols import select_rows
 
@@ -198,8 +197,7 @@ def append(past: Tensor, length: int, new: Tensor, dim: int = 2) -> Tensor:
     return past
 
 
-def embed_tokens(table: Tensor, ids: Tensor, pad_id: int) -> Tensor:
-    """The rows of a table `(vocabulary, width)` at ids `(...)`. A pad id below 0 has no row: any will do."""
-    if pad_id < 0:
-        ids = ids.clamp(min=0)
-    return F.embedding(ids, table)
+def embed_tokens(embedding: nn.Module, ids: Tensor, pad_id: int) -> Tensor:
+    """ids `(...)` -> `(..., width)`. A pad id below 0 has no row in the embedding: any will do."""
+    embedded: Tensor = embedding(ids.clamp(min=0) if pad_id < 0 else ids)
+    return embedded
