@@ -287,6 +287,12 @@ class TrainConfig:
     source_loss: bool = False
     """For text pairs with a language model, which reads `<s> source <delim> target </s>`: whether the loss
     counts the tokens of the source too."""
+    prompt_length: Positive | None = None
+    """How many vectors are trained before the input of the model of --from, which is frozen (prompt tuning:
+    Lester et al. 2021)."""
+    prompt_text: str | None = None
+    """Words whose embeddings these vectors begin as, repeated or cut to their number. By default the
+    embeddings of tokens that are drawn by train.seed."""
     shift: NotNegative = 0
     """For images: each is moved at random by at most this many pixels up or down and left or right,
     differently in each epoch."""

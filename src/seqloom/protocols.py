@@ -296,6 +296,8 @@ class NewModel(NamedTuple):
     """Its family, as config.json names it."""
     origin: Any = None
     """The checkpoint of the hub that its tokenizer comes from; None where it is ours."""
+    prompted: Any = None
+    """What a prompt says of its frozen model (`runs/frozen_base.py`); None for a whole model."""
 
 
 class TrainingData(Protocol):

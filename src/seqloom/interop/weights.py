@@ -59,7 +59,7 @@ class StoredWeights:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.stored: dict[str, StoredTensor] = {}
-        for path in _weight_files(folder):
+        for path in weight_files(folder):
             for name, stored in _header(path).items():
                 if name in self.stored:
                     raise FolderError(
@@ -123,7 +123,7 @@ def _header(path: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The one file, or the shards that an index lists."""
     if files.is_there(folder / WEIGHTS):
         return [folder / WEIGHTS]

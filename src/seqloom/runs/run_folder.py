@@ -51,10 +51,12 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenize
 from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
+from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
+from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.text.hub.special_ids import NEVER
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
@@ -167,9 +169,11 @@ def write_model_files(
     tokenizer: StoredTokenizer | None,
     decode: DecodeConfig,
     hub: HubOrigin | None = None,
+    prompted: FrozenBase | None = None,
 ) -> None:
     """All that inference needs, but for the weights; config.json, with which a folder is a model's, last.
-    `hub`: where an imported model comes from."""
+    `hub`: where an imported model comes from. `prompted`: the frozen model of a prompt, to which all but the
+    weights belongs."""
     config = {
         "model_type": model_type,
         "architectures": [type(configured).__name__.removesuffix("Config")],
@@ -191,6 +195,8 @@ def write_model_files(
             "generation": hub.generation,
             "pooling": to_plain(hub.pooling),
         }
+    if prompted is not None:
+        config[PROMPT] = to_plain(prompted)
     if tokenizer is not None:
         config |= special_ids if hub is None else {}
         write_tokenizer(folder, tokenizer)
@@ -424,6 +430,7 @@ def encoder_of(folder: str | Path) -> str:
     folder = _pretrained_folder(folder)
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
+    refuse_prompt(folder, "a training starts from a whole model")
     content = _read_config(folder)
     model_type = family_name(str(content.get("model_type")))
     encoder = content.get("encoder") if model_type == ENCODER_WITH_HEAD else None
@@ -469,8 +476,48 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
             f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not"
         )
     weights = _weights_of(folder)
-    model = _model_of(content, folder, weights)
+    if PROMPT in content:
+        model: nn.Module = prompt_tuned(
+            base_of(folder, content), FrozenBase.said_by(content, folder).length
+        )
+        load_model_tensors(model, weights)
+    else:
+        model = _model_of(content, folder, weights)
     return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
+
+
+def base_of(folder: Path, content: files.JsonObject) -> nn.Module:
+    """The frozen model of the prompt in a folder with this config.json. Raises FolderError where it is
+    missing, or another one."""
+
+    def open_at(place: Path) -> tuple[nn.Module, Path]:
+        if PROMPT in files.read_json_object(place / CONFIG):
+            raise FolderError("must be a whole model, but is a prompt", place)
+        opened = open_model(place, "cpu")
+        return opened.model, opened.weights
+
+    found = FrozenBase.said_by(content, folder).find(folder, open_at)
+    config = config_in(folder)[1]
+    # for its task it may be forbidden to write ids that it wrote before
+    sizes, needed = (to_plain(one) | {"suppressed_ids": ()} for one in (config, found.config))
+    if sizes != needed:
+        raise FolderError("sizes must be those of the frozen model, but are not", folder / CONFIG)
+    model: nn.Module = model_family(str(content["model_type"]))[1](config)
+    model.load_state_dict(found.state_dict())
+    return model
+
+
+def refuse_prompt(place: str | Path, needed: str) -> None:
+    """Raises UsageError where a folder is a prompt, and a whole model is needed, as these words say."""
+    folder = resolve_folder(place)
+    if not files.is_there(folder / CONFIG):
+        return
+    content = files.read_json_object(folder / CONFIG)
+    if PROMPT in content:
+        base = printable(FrozenBase.said_by(content, folder).base)
+        raise UsageError(
+            f"{printable(str(folder))}: {needed}, but this is a prompt for {base}; name that model"
+        )
 
 
 def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Module:
@@ -518,6 +565,7 @@ NOT_OF_THE_MODEL = {
     "pad_token_id",
     "hub",
     "plugins",
+    PROMPT,
 }
 """Keys of config.json beside the fields of the model's configuration."""
 

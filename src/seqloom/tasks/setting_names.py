@@ -52,6 +52,15 @@ FINE_TUNING: dict[str, object] = {
 """Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
 
 
+PROMPT = frozenset({"train.prompt_length", "train.prompt_text"})
+"""What prompt tuning reads."""
+PROMPT_TUNING = FINE_TUNING | {"learning_rate": 0.3, "schedule": "constant"}
+"""Defaults of prompt tuning."""
+
+
 def fine_tuning_defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
     """Those of a run file with this content: none where the weights are random."""
-    return {"train": FINE_TUNING} if content.get("model", {}).get("from") else {}
+    if not content.get("model", {}).get("from"):
+        return {}
+    is_prompt = content.get("train", {}).get("prompt_length") is not None
+    return {"train": PROMPT_TUNING if is_prompt else FINE_TUNING}

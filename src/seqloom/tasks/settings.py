@@ -124,8 +124,14 @@ def _checked(content: dict[str, Any]) -> RunConfig:
         raise UsageError(
             f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}"
         )
-    if not pretrained:  # what cannot be is said before the work
+    # what cannot be is said before the work
+    if not pretrained:
         _check_model(task, run)
+    elif run.train.prompt_length is not None and (fields := model_fields(run.model)):
+        raise UsageError(
+            f"model.{next(iter(fields))} changes nothing where train.prompt_length freezes the model; leave"
+            " it out"
+        )
     run_folder.choose_device(run.train.device)
     return run
 

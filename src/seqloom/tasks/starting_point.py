@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -16,10 +17,12 @@ from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.tensor_mapping import listed, unique_tensors
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
+from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.models.transformer import TransformerConfig
 from seqloom.protocols import EncoderDecoder, ModelConfig, NewModel, StoredTokenizer, context_of
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
+from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
@@ -38,6 +41,10 @@ class StartingPoint(NamedTuple):
     """The model that `--from` names; None where weights are random, or the run's own."""
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
+    prompted: FrozenBase | None = None
+    """Of prompt tuning, for which the pretrained model is frozen."""
+    prompt_ids: tuple[int, ...] = ()
+    """Tokens whose embeddings a prompt begins as."""
 
     @property
     def longest_text(self) -> int | None:
@@ -64,7 +71,10 @@ class StartingPoint(NamedTuple):
         model: nn.Module = model_family(self.family)[1](self.config)
         if self.pretrained is not None:
             copy_weights(self.pretrained, model)
-        return NewModel(model, self.config, self.family, self.origin)
+        if self.prompted is not None:
+            prompted = prompt_tuned(model, self.prompted.length)
+            model = prompted.begin_with(self.prompt_ids) if self.prompt_ids else prompted
+        return NewModel(model, self.config, self.family, self.origin, self.prompted)
 
 
 def starting_point(
@@ -90,8 +100,16 @@ def starting_point(
         return StartingPoint(name, tokenizer, config)
     if run_folder.has_weights(folder):
         content, config = run_folder.config_in(folder)
-        origin = HubOrigin.of_run(folder, content)
-        return StartingPoint(name, run_folder.tokenizer_of(folder, content), config, origin=origin)
+        start = StartingPoint(
+            family=name,
+            tokenizer=run_folder.tokenizer_of(folder, content),
+            config=config,
+            origin=HubOrigin.of_run(folder, content),
+        )
+        if PROMPT not in content:
+            return start
+        base, prompted = run_folder.base_of(folder, content), FrozenBase.said_by(content, folder)
+        return start._replace(pretrained=base, prompted=prompted)
     place = run_folder.resolve_folder(run.model["from"])
     loaded = run_folder.load_run(place, "cpu")
     if loaded.model_type != name:
@@ -101,7 +119,36 @@ def starting_point(
         )
     log_notes(loaded.notes)
     config = changed_config(loaded, fields, _suppressed_ids(run, folder, loaded.tokenizer))
-    return StartingPoint(name, loaded.tokenizer, config, loaded.model, run_folder.origin_of(place))
+    start = StartingPoint(name, loaded.tokenizer, config, loaded.model, run_folder.origin_of(place))
+    length = run.train.prompt_length
+    if length is None:
+        return start
+    prompted = FrozenBase.of(str(run.model["from"]), loaded.weights, length, folder.absolute())
+    ids = first_prompt(loaded.tokenizer, length, run.train.prompt_text, run.train.seed)
+    return start._replace(prompted=prompted, prompt_ids=ids)
+
+
+COMMON = 5000
+"""The first words of a vocabulary, that a prompt is drawn from (Lester et al. 2021, section 3.2)."""
+
+
+def first_prompt(
+    tokenizer: StoredTokenizer, length: int, text: str | None, seed: int
+) -> tuple[int, ...]:
+    """The tokens whose embeddings a prompt begins as: those of the text, repeated or cut to the length, or
+    drawn from the most common ones. Raises UsageError where the text has none."""
+    if text is None:
+        special_ids = tokenizer.special_ids
+        words = sorted(
+            set(range(tokenizer.vocabulary_size)) - {*special_ids.forbidden, special_ids.eos}
+        )
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randint(min(len(words), COMMON), (length,), generator=generator)
+        return tuple(words[index] for index in drawn.tolist())
+    (ids,) = tokenizer.encode([text])
+    if not text.strip() or not ids:
+        raise UsageError("train.prompt_text must hold a word, but is blank")
+    return tuple(itertools.islice(itertools.cycle(ids), length))
 
 
 def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
         reasons["train.batch_tokens"] = (
             "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows"
         )
+    reasons |= _unused_of_prompts(run)
     family = str(run.model["name"])
     if issubclass(model_family(family)[1], FittedModel):
         for one in fields(TrainConfig):
@@ -39,6 +40,22 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
                     f"{name} changes nothing for {family}, which is estimated without gradients"
                 )
     return reasons | run_folder.idle_decoding(run.decode)
+
+
+def _unused_of_prompts(run: RunConfig) -> dict[str, str]:
+    if run.train.prompt_length is None:
+        return {
+            "train.prompt_text": "train.prompt_text changes nothing without train.prompt_length"
+        }
+    if run.model.get("from") is None:
+        return {
+            "train.prompt_length": "train.prompt_length trains vectors before the input of a trained model,"
+            " which --from names, and there is none"
+        }
+    return {
+        f"train.{name}": f"train.{name} changes nothing where train.prompt_length freezes the model"
+        for name in ("freeze", "layer_decay", "weight_decay")
+    }
 
 
 def unused_by_forms(

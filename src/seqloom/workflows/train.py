@@ -275,7 +275,7 @@ def start_training(
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    model, model_config, model_type, origin = data.build()
+    model, model_config, model_type, origin, prompted = data.build()
     with world.together():
         if fresh and world.first:
             run_folder.write_model_files(
@@ -286,6 +286,7 @@ def start_training(
                 data.tokenizer,
                 run_config.decode,
                 origin,
+                prompted,
             )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model.to(run_folder.choose_device(config.device), dtype)
@@ -310,7 +311,11 @@ def start_training(
 
 def log_start(training: Training) -> None:
     data, steps = training.data, training.state.total_steps
-    sizes = f"{sum(parameter.numel() for parameter in training.model.parameters()):,} parameters"
+    parameters = list(training.model.parameters())
+    sizes = f"{sum(parameter.numel() for parameter in parameters):,} parameters"
+    if not all(parameter.requires_grad for parameter in parameters):
+        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        sizes += f", {trained:,} of them trained"
     if data.tokenizer is not None:
         sizes += f", vocabulary {data.tokenizer.vocabulary_size:,}"
     model = describe_model(training.run_config)

@@ -16,7 +16,7 @@ from seqloom.errors import UsageError, counted, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
-from seqloom.runs.run_folder import LoadedRun
+from seqloom.runs.run_folder import LoadedRun, refuse_prompt
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.language_modeling.documents import (
     Document,
@@ -48,6 +48,8 @@ def mix(
     if weights is not None and tune:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
     numbers = parsed_weights(weights, len(folders))
+    for path in folders:
+        refuse_prompt(path, "an ensemble is of whole models")
     members = [language_model(path) for path in folders]
     first = members[0]
     model = ensemble_of(members)

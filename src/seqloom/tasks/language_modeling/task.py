@@ -13,6 +13,7 @@ from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     DECODE,
     FILES,
+    PROMPT,
     TABLE,
     TOKENIZER,
     TRAIN,
@@ -33,6 +34,7 @@ TEXT_GENERATION = Task(
     | data("learn_from")
     | TRAIN
     | {"train.window"}
+    | PROMPT
     | DECODE,
     reading=READING,
     open=partial(open_text_model, LanguageModel),

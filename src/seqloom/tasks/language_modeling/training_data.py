@@ -222,6 +222,8 @@ def make_plan(
     train = run_config.train
     family = model_family(run_config.model["name"])[1]
     output, context = vars(config).get("output", "full"), context_of(config)
+    if context is not None:
+        context -= train.prompt_length or 0
     if train.label_smoothing and output != "full":
         raise UsageError(
             "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
@@ -230,7 +232,11 @@ def make_plan(
     carries = getattr(family, "carries", False)  # a family from a plugin need not say it
     window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
-        raise UsageError(f"train.window must be at most model.context={context}, but is {window}")
+        raise UsageError(
+            f"train.window must be at most {context}, what the model reads beside a prompt, but is {window}"
+            if train.prompt_length
+            else f"train.window must be at most model.context={context}, but is {window}"
+        )
     rows = train.batch_rows or max(train.batch_tokens // window, 1)
     if not carries:
         return WindowPlan(seed=train.seed, window=window, rows=rows)

@@ -91,6 +91,9 @@ def attention_of(
     # the decoder also reads all special tokens before the text; what they attend to predicts no output
     weights = weights[..., first - 1 :, :].float().cpu()
     source_pieces = tokenizer.pieces(encoder_ids(source, special_ids))
+    # a prompt stands before the source
+    vectors = weights.shape[-1] - len(source_pieces)
+    source_pieces = [f"[{number}]" for number in range(1, vectors + 1)] + source_pieces
     return AttentionMaps(source_pieces, tokenizer.pieces(ids[first:]), weights, target)
 
 

@@ -14,6 +14,7 @@ from seqloom.tasks.setting_names import (
     DECODE,
     EVALUATE,
     FILES,
+    PROMPT,
     TABLE,
     TOKENIZER,
     TRAIN,
@@ -45,7 +46,7 @@ def unused(run: RunConfig) -> Mapping[str, str]:
 def pair_task(name: str, summary: str, measure: Measure) -> Task:
     """`measure`: how its outputs are compared with references."""
     settings = READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE
-    settings |= {"train.source_loss"}
+    settings |= {"train.source_loss"} | PROMPT
     return Task(
         name=name,
         summary=summary,

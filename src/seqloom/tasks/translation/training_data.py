@@ -175,6 +175,8 @@ def prepare_pairs(
     )
     config = start.config
     context = config.longest_text if isinstance(config, TransformerConfig) else None
+    if context is not None:
+        context -= run_config.train.prompt_length or 0
     limit = TextLimit(context=context, tokenizer=tokenizer, data=data)
     validation = limit.pairs(validation, used[-1])
     if left_out := limit.too_long(store, used[0]):
@@ -219,6 +221,9 @@ def check_context(
     context = context_of(start.config)
     if context is None or issubclass(model_family(start.family)[1], EncoderDecoder):
         return
+    special = sum(special_token_counts(start.tokenizer.special_ids))
+    if start.prompted is not None:
+        special += start.prompted.length
     longest = {"training": 0, "validation": 0}
     for lengths in lengths_in(store):
         cut = lengths if data.max_length is None else np.minimum(lengths, data.max_length)
@@ -227,7 +232,6 @@ def check_context(
         sides = [start.tokenizer.encode(side) for side in zip(*batch, strict=True)]
         for source, target in zip(*sides, strict=True):
             longest["validation"] = max(longest["validation"], len(source) + len(target))
-    special = sum(special_token_counts(start.tokenizer.special_ids))
     advice = {
         "training": "cut texts with data.max_length, or use a larger model.context",
         "validation": "use a larger model.context, or other validation data",
@@ -236,7 +240,8 @@ def check_context(
         if length + special > context:
             raise UsageError(
                 f"a source and its target must fit into model.context={context} together, but the longest"
-                f" {part} pair has {length + special:,} tokens; {advice[part]}"
+                f" {part} pair has {length + special:,} tokens"
+                f"{', the prompt included' if start.prompted else ''}; {advice[part]}"
             )
 
 
