@@ -2,6 +2,7 @@
 
     checkpoint-STEP/   model.safetensors, optimizer.safetensors, trainer_state.json, manifest.json
                        carried.safetensors: the stream states, where training has them
+                       lora.safetensors: with LoRA, the weights before its updates, and these
 
 The manifest also says what the run's own files were, and metrics.jsonl, when it was written (`run`, `log`).
 A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last;
@@ -27,12 +28,14 @@ from torch import Tensor, nn
 
 from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError, printable
+from seqloom.layers.low_rank import load_low_rank, low_rank_tensors, merged
 from seqloom.tensor_files import read_header
 from seqloom.training.metrics_log import METRICS
 
 CHECKPOINT = re.compile("checkpoint-(0|[1-9][0-9]*)", re.ASCII)
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 STREAM_STATES = "carried.safetensors"
+LOW_RANK = "lora.safetensors"
 
 RETRY = (
     "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and"
@@ -88,15 +91,18 @@ def save_checkpoint(
     state: TrainerState,
     stream_states: Sequence[Tensor] = (),
 ) -> Path:
-    """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer.
+    """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer. With LoRA its weights
+    are the merged ones.
 
     Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing
     half-written is left.
     """
-    weights = model_tensors(model)
+    low_rank = low_rank_tensors(model)
+    with merged(model):
+        weights = model_tensors(model)
     optimizer_state = {} if optimizer is None else optimizer_tensors(optimizer)
     streams = {str(number): tensor.contiguous() for number, tensor in enumerate(stream_states)}
-    if broken := not_finite(weights | optimizer_state | streams):
+    if broken := not_finite(weights | optimizer_state | streams | low_rank):
         raise TrainingError(
             f"step {state.step}: what a checkpoint holds must be finite, but {listed(broken)} is not; {RETRY}"
         )
@@ -110,6 +116,8 @@ def save_checkpoint(
             write_tensors(temporary / OPTIMIZER, optimizer_state)
             if streams:
                 write_tensors(temporary / STREAM_STATES, streams)
+            if low_rank:
+                write_tensors(temporary / LOW_RANK, low_rank)
             files.write_json(temporary / STATE, asdict(state))
             log = folder / METRICS
             manifest.write_manifest(
@@ -176,9 +184,12 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_model_tensors(model: nn.Module, path: Path) -> None:
     """Raises FolderError where names, shapes or kinds of numbers are not the model's, or a value is not
     finite."""
-    check_weights(model, tensors_in(path), path)
-    # names were checked; tied tensors are stored once
-    model.load_state_dict(read_tensors(path), strict=False)
+    with merged(model):
+        check_weights(model, tensors_in(path), path)
+        # names were checked; tied tensors are stored once
+        model.load_state_dict(read_tensors(path), strict=False)
+    if low_rank_tensors(model):
+        load_low_rank(model, read_tensors(path.with_name(LOW_RANK)))
 
 
 class TensorHeader(NamedTuple):
