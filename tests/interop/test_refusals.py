@@ -246,7 +246,7 @@ def test_a_type_of_weights_that_is_not_kept_is_said(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("adapter_config.json", "an adapter such as LoRA, which only changes a base model"),
+        ("adapter_config.json", "peft_type must be LORA"),
         ("model_index.json", "a pipeline of diffusers"),
         ("small.gguf", "a model for llama.cpp"),
         ("notes.txt", "holds no config.json"),

@@ -11,6 +11,7 @@ from seqloom.files import is_there
 SCHEME = "hf://"
 FILES = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "adapter_config.json"),
+    "adapter_model.safetensors",
     *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *(
@@ -31,10 +32,6 @@ FILES = (
 )
 """What is read of a repository; nothing else is fetched."""
 NO_MODELS = {
-    "adapter_config.json": (
-        "an adapter such as LoRA, which only changes a base model; the base model is needed: merge the two"
-        " (merge_and_unload of peft), save that, and name its folder"
-    ),
     "model_index.json": "a pipeline of diffusers; name the folder of one of its models",
     "*.gguf": "a model for llama.cpp (.gguf), which does not open here; get its safetensors",
 }

@@ -91,10 +91,22 @@ def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
     """The encoder of a run folder, whose config.json holds `content`: that below a task head, or a model that
     takes one. Raises FolderError where the weights are damaged, UsageError where the model takes no task
     head."""
+    _type_with_encoder(content, weights.parent)
+    return pretrained_of_model(content, read_tensors(weights), weights.parent)
+
+
+def _type_with_encoder(content: ConfigFields, folder: Path) -> str:
     model_type = family_name(str(content.get("model_type")))
     if model_type not in (ENCODER_WITH_HEAD, *encoder_families()):
-        raise _no_encoder(weights.parent, model_type)
-    tensors = read_tensors(weights)
+        raise _no_encoder(folder, model_type)
+    return model_type
+
+
+def pretrained_of_model(
+    content: ConfigFields, tensors: Mapping[str, Tensor], folder: Path
+) -> Pretrained:
+    """The same of a model that was read from a folder."""
+    model_type = _type_with_encoder(content, folder)
     if model_type != ENCODER_WITH_HEAD:
         known = model_family(model_type)[0].__dataclass_fields__.keys()
         content_of_model = {key: value for key, value in content.items() if key in known}

@@ -83,6 +83,16 @@ class TensorNames:
     legacy_suffixes: Mapping[str, str] = field(default_factory=dict)
     """Endings of names in old files -> those of today."""
 
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of names in files -> those of the modules of transformers today, which adapters have."""
+
+    def name_of_module(self, theirs: str) -> str:
+        """What an adapter calls a tensor of theirs."""
+        for form, name in self.renamed.items():
+            if (match := pattern(form).fullmatch(theirs)) is not None:
+                return name.format(**match.groupdict())
+        return theirs
+
     def rule_for(self, ours: str, config: object) -> Rule:
         """The rule of a tensor of ours, with its numbers filled in. Raises KeyError where there is none."""
         for rule in self.rules:

@@ -36,6 +36,14 @@ from torch import nn
 from seqloom import files, manifest
 from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.adapter import (
+    ADAPTER_WEIGHTS,
+    OWN_NAMES,
+    base_folder,
+    is_adapter,
+    read_adapter,
+)
+from seqloom.interop.adapter_tensors import merge_adapter
 from seqloom.interop.checkpoint import (
     ENCODER_WITH_HEAD,
     assign,
@@ -45,10 +53,16 @@ from seqloom.interop.checkpoint import (
     read_checkpoint,
     read_family,
 )
+from seqloom.interop.export import target_of
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.hub import fetched, foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
-from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
+from seqloom.interop.pretrained import (
+    Pretrained,
+    pretrained_encoder,
+    pretrained_of_model,
+    pretrained_of_run,
+)
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
 from seqloom.models.prompt_tuning import prompt_tuned
@@ -303,7 +317,7 @@ def resolve_folder(place: str | Path) -> Path:
 
 def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     """Opens the run folder of a model of texts: its final weights, or while it still trains, its best
-    checkpoint so far; or a Hugging Face directory as it is.
+    checkpoint so far; or a Hugging Face directory as it is; or an adapter, merged into its base.
 
     Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError
     where its model reads no text.
@@ -317,6 +331,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
             f" {task.verb} {printable(str(folder))}"
         )
     content, model, weights, notes = open_model(folder, device)
+    folder = base_folder(folder)
     if "vocabulary_size" not in content:
         raise UsageError(f"{printable(str(folder))}: its model reads no text")
     if is_hub_folder(folder):
@@ -364,6 +379,16 @@ def pretrained_from(place: str | Path) -> Pretrained:
     """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it
     is damaged or no model's, UsageError where its model does not read for a head."""
     folder = _pretrained_folder(place)
+    if is_adapter(folder):
+        run = load_run(folder, "cpu")
+        content = {"model_type": run.model_type, **to_plain(run.model.config)}
+        found = pretrained_of_model(content, run.model.state_dict(), folder)
+        return dataclasses.replace(
+            found,
+            tokenizer=run.tokenizer,
+            origin=origin_of(folder),
+            notes=(*run.notes, *found.notes),
+        )
     if is_hub_folder(folder):
         return pretrained_encoder(folder)
     check_files(folder)
@@ -376,7 +401,7 @@ def pretrained_from(place: str | Path) -> Pretrained:
 
 def _pretrained_folder(place: str | Path) -> Path:
     folder = resolve_folder(place)
-    _require_model(folder, "a model to begin with")
+    _require_model(base_folder(folder), "a model to begin with")
     return folder
 
 
@@ -390,6 +415,7 @@ def _require_model(folder: Path, what: str, hint: str = "") -> None:
 def origin_of(folder: Path) -> HubOrigin | None:
     """The checkpoint of the hub that a folder is, or that its model comes from; None where seqloom trained it
     from scratch."""
+    folder = base_folder(folder)
     if is_hub_folder(folder):
         return HubOrigin.of(folder)
     return HubOrigin.of_run(folder, _read_config(folder))
@@ -427,7 +453,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def encoder_of(folder: str | Path) -> str:
     """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
-    folder = _pretrained_folder(folder)
+    folder = base_folder(_pretrained_folder(folder))
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
     refuse_prompt(folder, "a training starts from a whole model")
@@ -440,7 +466,7 @@ def encoder_of(folder: str | Path) -> str:
 def task_of(folder: str | Path) -> str | None:
     """What the model of a folder was trained for; None where that is not known before it is opened."""
     try:
-        folder = resolve_folder(folder)
+        folder = base_folder(resolve_folder(folder))
         if is_hub_folder(folder):
             return read_family(folder)[2].task
         content = files.read_json(folder / CONFIG)
@@ -453,6 +479,8 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
     neither, or a file in it is missing or damaged."""
     folder = resolve_folder(folder)
+    if is_adapter(folder):
+        return _open_adapter(folder, device)
     _require_model(folder, "a run folder", "; make one with: seqloom train")
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
@@ -518,6 +546,28 @@ def refuse_prompt(place: str | Path, needed: str) -> None:
         raise UsageError(
             f"{printable(str(folder))}: {needed}, but this is a prompt for {base}; name that model"
         )
+
+
+def _open_adapter(folder: Path, device: str) -> OpenedModel:
+    """The base of an adapter of PEFT, with the adapter merged into it."""
+    adapter, base = read_adapter(folder), base_folder(folder)
+    opened = open_model(base, "cpu")
+    target = None
+    if not adapter.config.get(OWN_NAMES):
+        model_type, origin = family_name(str(opened.content["model_type"])), origin_of(base)
+        target = target_of(
+            model_type,
+            opened.model.config,
+            hub_task(str(opened.content["task"])),
+            None if origin is None else origin.content,
+        )
+    merge_adapter(adapter, opened.model, target)
+    note = f"merged {printable(str(folder))}, an adapter, into its base {printable(str(base))}"
+    return opened._replace(
+        model=opened.model.to(choose_device(device)),
+        weights=folder / ADAPTER_WEIGHTS,
+        notes=(*opened.notes, note),
+    )
 
 
 def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Module:

@@ -14,6 +14,7 @@ from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
 from seqloom.files import JsonObject
+from seqloom.interop.adapter import base_folder, is_adapter
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
 from seqloom.interop.hub import foreign_kind, is_hub_name
@@ -65,6 +66,8 @@ def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[
 
 def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[str, object]:
     source = run_folder.resolve_folder(place)
+    if is_adapter(source):
+        return _import_adapter(place, source, folder, dtype)
     if is_hub_name(place):
         logger.info(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
@@ -101,6 +104,38 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
             _copy_preprocessor(source, temporary)
         write_finished_run(temporary, run, model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(model, checkpoint.model_type, task), "notes": notes}
+
+
+def _import_adapter(
+    place: str, source: Path, folder: Path, dtype: torch.dtype | None
+) -> dict[str, object]:
+    """The base of an adapter, with the adapter merged into it, as a run folder."""
+    loaded = run_folder.load_run(source, "cpu")
+    for note in loaded.notes:
+        logger.info(note)
+    run = RunConfig(
+        task=loaded.task,
+        output_dir=str(folder),
+        model={"name": loaded.model_type, "size": "small"},
+        data=DataConfig(train=(place if is_hub_name(place) else str(source.resolve()),)),
+        decode=loaded.decode,
+    )
+    used = [fingerprint(str(loaded.weights))]
+    with files.atomic_folder(folder, "an imported model", "name another --output-dir") as temporary:
+        write_finished_run(
+            temporary,
+            run,
+            loaded.model.to(dtype),
+            loaded.tokenizer,
+            used,
+            None,
+            run_folder.origin_of(source),
+        )
+    return {
+        "output": str(folder),
+        **_sizes(loaded.model, loaded.model_type, loaded.task),
+        "notes": list(loaded.notes),
+    }
 
 
 def _copy_preprocessor(source: Path, folder: Path) -> None:
@@ -158,13 +193,14 @@ def export_model(
 
 def _open(folder: str) -> _Source:
     place = run_folder.resolve_folder(folder)
+    base, origin = base_folder(place), run_folder.origin_of(place)
     task = run_folder.task_of(place)
     if task in (run_folder.IMAGES, run_folder.PATCHES):
         opened = run_folder.open_model(place)
         model_type = family_name(str(opened.content["model_type"]))
-        return _Source(opened.model, task, model_type, None, place, run_folder.origin_of(place))
+        return _Source(opened.model, task, model_type, None, base, origin)
     run = run_folder.load_run(place)
-    return _Source(run.model, run.task, run.model_type, run, place, run_folder.origin_of(place))
+    return _Source(run.model, run.task, run.model_type, run, base, origin)
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:

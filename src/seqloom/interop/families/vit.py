@@ -12,6 +12,8 @@ from seqloom.interop.tensor_names import Rule, TensorNames, layer
 from seqloom.models.vit import ViTConfig
 
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
+MODULE = "vit.layers.{i}"
+"""What transformers 5 calls `THEIRS` in memory."""
 
 
 def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
@@ -72,6 +74,15 @@ VIT = HubFamily(
             layer("stack.norm", "vit.layernorm"),
             layer("head", "classifier"),
         ),
+        renamed={
+            **{
+                f"{THEIRS}.attention.attention.{part}.{{kind}}": f"{MODULE}.attention.{part[0]}_proj.{{kind}}"
+                for part in ("query", "key", "value")
+            },
+            f"{THEIRS}.attention.output.dense.{{kind}}": f"{MODULE}.attention.o_proj.{{kind}}",
+            f"{THEIRS}.intermediate.dense.{{kind}}": f"{MODULE}.mlp.fc1.{{kind}}",
+            f"{THEIRS}.output.dense.{{kind}}": f"{MODULE}.mlp.fc2.{{kind}}",
+        },
         unused={
             "vit.pooler.dense.{kind}": "the pooler",
             "vit.embeddings.mask_token": "the token of masked patches",

@@ -20,6 +20,7 @@ from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_p
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
+from seqloom.interop.adapter import base_folder
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs import run_folder
@@ -116,7 +117,8 @@ class ImageClassifier(TrainedModel):
             raise FolderError(
                 f"{printable(str(folder))}: must be a model of {run_folder.IMAGES} with labels, but is none"
             )
-        return cls(folder, model, read_preprocessing(folder, model.config), model.config.labels)
+        preprocessing = read_preprocessing(base_folder(folder), model.config)
+        return cls(folder, model, preprocessing, model.config.labels)
 
     def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
         """The label of each image in these files."""

@@ -27,6 +27,7 @@ from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import FolderError, UsageError, counted, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.files import JsonObject
+from seqloom.interop.adapter import base_folder
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
@@ -305,7 +306,7 @@ def read_setup(run_config: RunConfig, folder: Path, head: str) -> ViTSetup:
     if source is None:
         preprocessing = Preprocessing.published(config.image_size, config.channels)
     else:
-        preprocessing = read_preprocessing(source, config)
+        preprocessing = read_preprocessing(base_folder(source), config)
     return ViTSetup(config, dataclasses.replace(preprocessing, size=config.image_size), pretrained)
 
 
