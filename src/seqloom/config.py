@@ -76,6 +76,7 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
 Separator = Annotated[str, AfterValidator(_separator)]
 """A separator of texts, where \\t is a tab."""
 Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
+LoraTarget = Literal["query", "key", "value", "attention-output", "feed-forward"]
 APART = ("compared", "cosine")
 """Ways of head.pair that read each text by itself."""
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -266,6 +267,13 @@ class TrainConfig:
     """The highest learning rate of new layers on top of a pretrained model. By default that of all."""
     freeze: tuple[str, ...] = ()
     """Parameters that are not trained: the beginnings of their names, such as encoder.embedding."""
+    lora_rank: Positive | None = None
+    """Rank of LoRA: with it only low-rank updates of the linear maps in lora_targets are trained, and a new
+    head. Needs --from."""
+    lora_alpha: Annotated[float, Field(gt=0, le=MOST)] = 8.0
+    """α of LoRA, whose updates are scaled by α / lora_rank."""
+    lora_targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = ("query", "value")
+    """The maps that LoRA updates: query, key, value, attention-output, feed-forward."""
     word_vectors: str | None = None
     """File of word vectors (word2vec, GloVe, fastText; text or binary) that initialise the embedding."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.98

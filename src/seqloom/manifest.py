@@ -19,6 +19,8 @@ from seqloom import files
 from seqloom.errors import FolderError
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished.json"
+ADAPTER = "adapter"
+"""The one folder within a run whose files are listed too."""
 FileList = dict[str, Any]
 """Name of a file -> its `entry`."""
 
@@ -89,7 +91,7 @@ def problem(folder: Path, listed: FileList, names: Collection[str] | None = None
             if files.is_there(path):
                 return f"{name} is not one of the files that were written"
             continue
-        if os.path.basename(name) != name or path.is_symlink() or not path.is_file():
+        if not _is_inside(folder, name) or path.is_symlink() or not path.is_file():
             return f"{name} is missing"
         size = path.stat().st_size
         if not isinstance(expected, Mapping) or not {"bytes", "sha256"} <= expected.keys():
@@ -99,6 +101,12 @@ def problem(folder: Path, listed: FileList, names: Collection[str] | None = None
         if files.sha256(path) != expected["sha256"]:
             return f"{name} is damaged (its SHA-256 is not the one in the manifest)"
     return None
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Whether it is the name of a file in a folder, or in its folder of the adapter."""
+    inner = name.removeprefix(f"{ADAPTER}/")
+    return os.path.basename(inner) == inner and not (folder / name).parent.is_symlink()
 
 
 def begin(folder: Path, settings: files.JsonObject) -> None:

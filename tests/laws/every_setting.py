@@ -277,6 +277,7 @@ LISTS = {
     "decode.stop": "[' ', o, e]",
     "decode.processors": "[nobody]",
     "train.freeze": "[{first}]",
+    "train.lora_targets": "[key]",
     "train.word_vectors": "{folder}/vectors.txt",
     "train.objective": "nobody",
     "train.best": "{best}",

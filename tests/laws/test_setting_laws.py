@@ -277,6 +277,7 @@ def other_training(name: str) -> str:
         "objective": "null",
         "best": "accuracy",
         "freeze": "[embedding]",
+        "lora_targets": "[key]",
         "word_vectors": "v.txt",
         "noise": "[mask]",
         "noise_density": "0.5",

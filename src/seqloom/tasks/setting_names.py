@@ -26,15 +26,8 @@ TRAIN = frozenset(
     f"train.{name}"
     for name in (
         *("max_steps", "epochs", "min_steps", "batch_tokens", "batch_rows", "accumulate"),
-        *(
-            "objective",
-            "learning_rate",
-            "schedule",
-            "warmup_steps",
-            "layer_decay",
-            "freeze",
-            "relative_rate",
-        ),
+        *("objective", "learning_rate", "schedule", "warmup_steps", "layer_decay", "freeze"),
+        *("relative_rate", "lora_rank", "lora_alpha", "lora_targets"),
         *("beta2", "weight_decay", "clip_norm", "label_smoothing"),
         *("evaluate_every", "best", "patience", "log_every", "tensorboard"),
         *("dtype", "device", "threads", "worker_timeout", "seed"),
@@ -50,8 +43,8 @@ FINE_TUNING: dict[str, object] = {
     "beta2": 0.999,
 }
 """Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
-
-
+LORA_RATE = 5e-4
+"""Default learning rate of LoRA (Hu et al. 2021, table 9: RoBERTa base)."""
 PROMPT = frozenset({"train.prompt_length", "train.prompt_text"})
 """What prompt tuning reads."""
 PROMPT_TUNING = FINE_TUNING | {"learning_rate": 0.3, "schedule": "constant"}
@@ -62,5 +55,9 @@ def fine_tuning_defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str
     """Those of a run file with this content: none where the weights are random."""
     if not content.get("model", {}).get("from"):
         return {}
-    is_prompt = content.get("train", {}).get("prompt_length") is not None
-    return {"train": PROMPT_TUNING if is_prompt else FINE_TUNING}
+    train = content.get("train", {})
+    if train.get("prompt_length") is not None:
+        return {"train": PROMPT_TUNING}
+    if train.get("lora_rank"):
+        return {"train": {**FINE_TUNING, "learning_rate": LORA_RATE}}
+    return {"train": FINE_TUNING}

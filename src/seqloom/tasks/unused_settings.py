@@ -31,6 +31,18 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
             "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows"
         )
     reasons |= _unused_of_prompts(run)
+    if run.train.lora_rank is None:
+        for name in ("lora_alpha", "lora_targets"):
+            reasons[f"train.{name}"] = f"train.{name} changes nothing without train.lora_rank"
+    elif run.train.prompt_length is not None:
+        reasons["train.lora_rank"] = (
+            "train.lora_rank changes nothing with train.prompt_length, which trains the prompt alone"
+        )
+    elif run.model.get("from") is None:
+        reasons["train.lora_rank"] = (
+            "train.lora_rank needs --from: it freezes the weights that a model starts from, and random ones"
+            " are of no use"
+        )
     family = str(run.model["name"])
     if issubclass(model_family(family)[1], FittedModel):
         for one in fields(TrainConfig):

@@ -95,17 +95,22 @@ def set_rates(optimizer: torch.optim.Optimizer, rate: float, relative: bool) -> 
 
 def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
     """Freezes the parameters of the modules named by `prefixes`; returns how many tensors these are. Raises
-    UsageError for a prefix of no parameter."""
-    names = [name for name, _ in model.named_parameters()]
+    UsageError for a prefix of no parameter, or of none that would be trained."""
+    parameters = dict(model.named_parameters())
     for prefix in prefixes:
-        if not any(_has_prefix(name, prefix) for name in names):
-            parts = sorted({".".join(name.split(".")[:2]) for name in names})
+        named = [one for name, one in parameters.items() if _has_prefix(name, prefix)]
+        if not named:
+            parts = sorted({".".join(name.split(".")[:2]) for name in parameters})
             raise UsageError(
                 f"train.freeze must name parameters, but none begins with {prefix!r}; known are"
                 f" {', '.join(parts)}"
             )
+        if not any(one.requires_grad for one in named):
+            raise UsageError(
+                f"train.freeze={prefix} changes nothing: it is not trained anyway; leave it out"
+            )
     frozen = 0
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters.items():
         if any(_has_prefix(name, prefix) for prefix in prefixes):
             parameter.requires_grad_(False)
             frozen += 1

@@ -15,14 +15,16 @@ import torch
 from torch import nn
 
 from seqloom import files, manifest
-from seqloom.config import RunConfig
+from seqloom.config import RunConfig, TrainConfig
 from seqloom.errors import DataError, FolderError, UsageError, counted, printable
+from seqloom.layers.low_rank import adapt, merged
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
 from seqloom.protocols import Batch, FittedModel, HiddenReader, Objective, Rows, State, TrainingData
 from seqloom.registry import task_to_train
 from seqloom.runs import run_folder
+from seqloom.runs.adapters import whole_parts, write_run_adapter
 from seqloom.runs.model_card import write_card
 from seqloom.runs.settings import (
     check_unchanged,
@@ -231,7 +233,7 @@ class Training:
             batches=self.data.batches,
             load=self.load,
             describe=self.data.describe,
-            validate=lambda: self.data.validate(self.model),
+            validate=self.validate,
             save=self.save,
             log=self.log(),
             progress=progress,
@@ -239,6 +241,10 @@ class Training:
             evaluate_every=config.evaluate_every or max(self.state.total_steps // 20, 1),
             world=self.world,
         )
+
+    def validate(self) -> dict[str, float]:
+        with merged(self.model):
+            return self.data.validate(self.model)
 
     def load(self, rows: Rows, whole: Rows) -> Batch:
         batch, device = self.data.load(rows, whole), next(self.model.parameters()).device
@@ -290,6 +296,15 @@ def start_training(
             )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model.to(run_folder.choose_device(config.device), dtype)
+    if config.lora_rank is not None:
+        adapt(
+            model,
+            config.lora_targets,
+            config.lora_rank,
+            config.lora_alpha,
+            config.seed,
+            trained=whole_parts(model_config),
+        )
     objective = data.objective()
     optimizer = make_optimizer(model, config)
     data.initialise(model)
@@ -320,11 +335,30 @@ def log_start(training: Training) -> None:
         sizes += f", vocabulary {data.tokenizer.vocabulary_size:,}"
     model = describe_model(training.run_config)
     logger.info(f"training {model} ({sizes}) on {data.about()} for {counted(steps, 'step')}")
+    config = training.run_config.train
+    if config.lora_rank is not None or config.freeze:
+        logger.info(describe_trained(training.model, config))
     if missing() and runs_compiled_loops(training.model):
         logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
             " makes them (with a C++ compiler)"
         )
+
+
+def describe_trained(model: nn.Module, config: TrainConfig) -> str:
+    """How many parameters of a model that is partly frozen are trained."""
+    parameters = dict(model.named_parameters())
+    trained = {name: one.numel() for name, one in parameters.items() if one.requires_grad}
+    total = sum(one.numel() for one in parameters.values())
+    line = f"trains {sum(trained.values()):,} of {total:,} parameters"
+    if config.lora_rank is None:
+        return line
+    line += f": LoRA of rank {config.lora_rank} on {', '.join(config.lora_targets)}"
+    for part in whole_parts(model.config):
+        whole = sum(size for name, size in trained.items() if name.startswith(part))
+        if whole:
+            line += f", and all {whole:,} of {part.rstrip('.')}"
+    return line
 
 
 def describe_model(run_config: RunConfig) -> str:
@@ -381,6 +415,8 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
         # again: a run may be killed between its last save and this
         prune_checkpoints(folder, {state.step, best})
         write_card(folder, run_config, state, metrics, folder)
+        if run_config.train.lora_rank is not None:
+            write_run_adapter(folder, run_config, checkpoint_path(folder, best))
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
     return TrainResult(
