@@ -41,18 +41,21 @@ HEADS = (
 
 def answer(name: str, model: Any, *, theirs: bool) -> Tensor:
     """What a model of ours, or of transformers, makes of a batch."""
+    result: Any
     if name in HEADS:
         batch = headed.asked(name)
         result = headed.ask_theirs(name, model, batch) if theirs else model(batch)
-        return result[batch.tokens >= 0] if headed.kind_of(name) in ("tagging", "span") else result
-    if name == "vit":
+        if headed.kind_of(name) in ("tagging", "span"):
+            result = result[batch.tokens >= 0]
+    elif name == "vit":
         torch.manual_seed(5)
         pictures = torch.rand(2, 3, 8, 8, dtype=torch.float64)
-        return model(pictures).logits if theirs else model(pictures)
-    asked = Asked.of("none", name)
-    ask = published.ask_theirs if theirs else published.ask_ours
-    result = ask(name, model, asked)
-    return result[0] if isinstance(result, tuple) else result
+        result = model(pictures).logits if theirs else model(pictures)
+    else:
+        ask = published.ask_theirs if theirs else published.ask_ours
+        result = ask(name, model, Asked.of("none", name))
+    tensor: Tensor = result[0] if isinstance(result, tuple) else result
+    return tensor
 
 
 def base(name: str, folder: Path) -> Any:
@@ -194,7 +197,7 @@ def test_an_adapter_that_peft_made_gives_what_peft_gives(
     for part, parameter in model.named_parameters():
         if parameter.requires_grad or ".lora_B." in part:
             nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(tmp_path / "made")
+    model.save_pretrained(str(tmp_path / "made"))
     changed(tmp_path / "made", base_model_name_or_path="..")
     ours = answer("gpt2", open_model(tmp_path / "made", "cpu").model, theirs=False)
     assert difference(ours, answer("gpt2", model.base_model.model, theirs=True)) < 1e-6
