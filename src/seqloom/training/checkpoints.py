@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, final
 
 import torch
@@ -28,7 +29,6 @@ from torch import Tensor, nn
 
 from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError, printable
-from seqloom.layers.low_rank import load_low_rank, low_rank_tensors, merged
 from seqloom.tensor_files import read_header
 from seqloom.training.metrics_log import METRICS
 
@@ -90,19 +90,18 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer | None,
     state: TrainerState,
     stream_states: Sequence[Tensor] = (),
+    low_rank: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Path:
-    """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer. With LoRA its weights
-    are the merged ones.
+    """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer. `low_rank`: what LoRA
+    keeps beside the merged model (`layers/low_rank.py`).
 
     Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing
     half-written is left.
     """
-    low_rank = low_rank_tensors(model)
-    with merged(model):
-        weights = model_tensors(model)
+    weights = model_tensors(model)
     optimizer_state = {} if optimizer is None else optimizer_tensors(optimizer)
     streams = {str(number): tensor.contiguous() for number, tensor in enumerate(stream_states)}
-    if broken := not_finite(weights | optimizer_state | streams | low_rank):
+    if broken := not_finite({**weights, **optimizer_state, **streams, **low_rank}):
         raise TrainingError(
             f"step {state.step}: what a checkpoint holds must be finite, but {listed(broken)} is not; {RETRY}"
         )
@@ -117,7 +116,7 @@ def save_checkpoint(
             if streams:
                 write_tensors(temporary / STREAM_STATES, streams)
             if low_rank:
-                write_tensors(temporary / LOW_RANK, low_rank)
+                write_tensors(temporary / LOW_RANK, dict(low_rank))
             files.write_json(temporary / STATE, asdict(state))
             log = folder / METRICS
             manifest.write_manifest(
@@ -184,12 +183,9 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_model_tensors(model: nn.Module, path: Path) -> None:
     """Raises FolderError where names, shapes or kinds of numbers are not the model's, or a value is not
     finite."""
-    with merged(model):
-        check_weights(model, tensors_in(path), path)
-        # names were checked; tied tensors are stored once
-        model.load_state_dict(read_tensors(path), strict=False)
-    if low_rank_tensors(model):
-        load_low_rank(model, read_tensors(path.with_name(LOW_RANK)))
+    check_weights(model, tensors_in(path), path)
+    # names were checked; tied tensors are stored once
+    model.load_state_dict(read_tensors(path), strict=False)
 
 
 class TensorHeader(NamedTuple):

@@ -17,7 +17,7 @@ from torch import nn
 from seqloom import files, manifest
 from seqloom.config import RunConfig, TrainConfig
 from seqloom.errors import DataError, FolderError, UsageError, counted, printable
-from seqloom.layers.low_rank import adapt, merged
+from seqloom.layers.low_rank import adapt, load_low_rank, low_rank_tensors, merged
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
@@ -46,6 +46,7 @@ from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
     CHECKPOINT,
+    LOW_RANK,
     OPTIMIZER,
     WEIGHTS,
     TrainerState,
@@ -57,6 +58,7 @@ from seqloom.training.checkpoints import (
     prune_checkpoints,
     read_state,
     read_stream_states,
+    read_tensors,
     save_checkpoint,
 )
 from seqloom.training.distributed import World, joined_world
@@ -255,7 +257,9 @@ class Training:
         # all workers take part in gathering the states
         tensors = [] if stream_states is None else stream_states.tensors(self.world)
         if self.world.first:
-            save_checkpoint(self.folder, self.model, self.optimizer, state, tensors)
+            low_rank = low_rank_tensors(self.model)
+            with merged(self.model):
+                save_checkpoint(self.folder, self.model, self.optimizer, state, tensors, low_rank)
             steps = {state.step, state.step if state.best_step is None else state.best_step}
             prune_checkpoints(self.folder, steps)
         self.world.barrier()
@@ -468,7 +472,10 @@ def restore_checkpoint(
             metrics_log.cut(folder, read_state(newest).step, log)
     if newest is None:
         return TrainerState(threads=threads, kernels=kernels)
-    load_model_tensors(model, newest / WEIGHTS)
+    with merged(model):
+        load_model_tensors(model, newest / WEIGHTS)
+    if low_rank_tensors(model):
+        load_low_rank(model, read_tensors(newest / LOW_RANK))
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
     if (stream_states := stream_states_of(objective)) is not None:
         assert isinstance(model, HiddenReader)
