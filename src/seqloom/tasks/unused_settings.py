@@ -34,10 +34,6 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
     if run.train.lora_rank is None:
         for name in ("lora_alpha", "lora_targets"):
             reasons[f"train.{name}"] = f"train.{name} changes nothing without train.lora_rank"
-    elif run.train.prompt_length is not None:
-        reasons["train.lora_rank"] = (
-            "train.lora_rank changes nothing with train.prompt_length, which trains the prompt alone"
-        )
     elif run.model.get("from") is None:
         reasons["train.lora_rank"] = (
             "train.lora_rank needs --from: it freezes the weights that a model starts from, and random ones"
@@ -66,7 +62,7 @@ def _unused_of_prompts(run: RunConfig) -> dict[str, str]:
         }
     return {
         f"train.{name}": f"train.{name} changes nothing where train.prompt_length freezes the model"
-        for name in ("freeze", "layer_decay", "weight_decay")
+        for name in ("freeze", "layer_decay", "weight_decay", "lora_rank")
     }
 
 
