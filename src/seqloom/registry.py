@@ -31,6 +31,8 @@ TASKS: dict[str, str] = {
     "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
 }
 """task -> module:object"""
+IMPORTED = ("fill-mask", "feature-extraction")
+"""Tasks whose models are not trained, but imported: seqloom import."""
 _registered: dict[str, Task] = {}
 
 

@@ -20,6 +20,7 @@ from seqloom.cli import VERBS, app, main
 from seqloom.cli.terminal import put_metrics, put_table
 from seqloom.errors import FolderError
 from seqloom.models import MODELS, model_family
+from seqloom.registry import all_tasks
 from seqloom.training import metrics_log
 from seqloom.workflows.demo import DemoResult
 from seqloom.workflows.train import TrainResult
@@ -66,6 +67,12 @@ def test_help_versions_and_mistakes_load_no_engine() -> None:
     codes, heavy = json.loads(ran.stderr.splitlines()[-1])
     assert codes == [0, 0, 2, 2, *[0] * len(VERBS), 2]
     assert heavy == []
+
+
+def test_train_names_every_task_that_can_be_trained(command: Any) -> None:
+    shown = command("train", "--help").out
+    for task in all_tasks():
+        assert (f"{task.name}," in shown or f"{task.name};" in shown) == bool(task.training_data)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -143,6 +150,14 @@ def test_positional_arguments_are_no_options(command: Any) -> None:
         (["check", "translation"], "needs data"),
         (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
         (["models", "nonsense"], "seq2seq"),
+        (
+            ["train", "translation", "a.tsv", "--set", "train.max_steps=3", "data.vocabulary=5"],
+            "data.vocabulary=5 is no file, but a setting: each needs its own --set",
+        ),
+        (
+            ["train", "translation", "a.tsv", "--validation", "b.tsv", "model.width=3"],
+            "model.width=3 is no file, but a setting: each needs its own --set",
+        ),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], message: str, command: Any) -> None:

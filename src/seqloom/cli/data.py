@@ -24,9 +24,7 @@ def check(
     the data has errors.
 
     Args:
-        task: translation, summarization, text2text-generation, text-generation, denoising,
-            text-classification, sentence-similarity, token-classification, question-answering or
-            multiple-choice.
+        task: A task of text, as for train.
         data: Training files, in the same forms as for train.
         validation: Validation files. Overlap with the training data is reported.
         test: Test files. Overlap with the training data is reported.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -34,13 +35,29 @@ class Verb(NamedTuple):
         return next(iter(inspect.signature(self.run).parameters)) in ("folder", "place")
 
 
-def _not_an_option(_: object, word: object) -> None:
-    """Refuses a misspelt option, which would otherwise count as a file."""
-    if isinstance(word, str) and word.startswith("-") and word != "-":
-        raise ValueError(f"there is no option {word}")
+def _is_file(_: object, words: object) -> None:
+    """Refuses a misspelt option and a second setting after one --set, which would otherwise count as
+    files."""
+    for word in words if isinstance(words, tuple) else (words,):
+        if not isinstance(word, str):
+            continue
+        if word.startswith("-") and word != "-":
+            raise ValueError(f"there is no option {word}")
+        if _is_setting(word) and not os.path.exists(word):
+            raise ValueError(f"{word} is no file, but a setting: each needs its own --set")
 
 
-Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_not_an_option)]
+def _is_setting(word: str) -> bool:
+    key, equals, _ = word.partition("=")
+    section, dot, _ = key.partition(".")
+    if not (equals and dot):
+        return False
+    from seqloom.config import SECTIONS
+
+    return section in (*SECTIONS, "model")
+
+
+Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_is_file)]
 """A file; - is standard input."""
 _once = Parameter(negative="", consume_multiple=False, show_default=False)
 Settings = Annotated[tuple[str, ...], Parameter(name="--set"), _once]
@@ -49,7 +66,8 @@ Folders = Annotated[tuple[str, ...], _once]
 Texts = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True), _once]
 """Texts, each after its own option."""
 Files = Annotated[
-    tuple[str, ...], Parameter(negative="", consume_multiple=True, show_default=False)
+    tuple[str, ...],
+    Parameter(negative="", consume_multiple=True, show_default=False, validator=_is_file),
 ]
 """Files after one option."""
 Flag = Annotated[bool, Parameter(negative="")]

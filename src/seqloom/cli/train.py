@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -20,6 +21,9 @@ from seqloom.cli.options import (
     read_settings,
 )
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
+from seqloom.registry import IMPORTED, TASKS
+
+TRAINED = ", ".join(name for name in TASKS if name not in IMPORTED)
 
 
 @Parameter(name="*")
@@ -44,7 +48,7 @@ class TrainOptions:
 
 
 def train(
-    task: str | None = None,
+    task: Annotated[str | None, Parameter(help=f"One of {TRAINED}; or that of a plugin.")] = None,
     /,
     *data: Data,
     options: TrainOptions = TrainOptions(),
@@ -56,11 +60,9 @@ def train(
     A new training writes a new run folder. To continue one: seqloom train --resume DIR.
 
     Args:
-        task: translation, text-generation, image-classification, masked-image-modeling, text-classification,
-            sentence-similarity, token-classification, question-answering or multiple-choice.
         data: Two parallel files, a prefix such as data/train (for train.en and train.de), or one .tsv, .csv
-            or .jsonl file. For text-generation: any number of text files, tables, folders and patterns such
-            as 'news/*.txt'. For image-classification: two IDX files (images, labels), an .npz file with
+            or .jsonl file. For text-generation and denoising: any number of text files, tables, folders and
+            patterns such as 'news/*.txt'. For image-classification: two IDX files (images, labels), an .npz file with
             images and labels, or a folder with a folder of image files for each label. For
             masked-image-modeling: the same, labels not needed. For labels, tags, answers and choices: tables,
             a folder with a folder or file for each label, __label__ lines, CoNLL, CoNLL-U and SQuAD;
