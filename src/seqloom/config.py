@@ -1,6 +1,6 @@
 """One schema for options and run files. It has every field of a run; those of a model are beside the model.
 
-A run is a YAML file (or what `--set key=value` says) with seven parts:
+A run is a YAML file (or what `--set key=value` says) with these parts:
 
     task: translation
     output_dir: runs/captions
@@ -10,6 +10,7 @@ A run is a YAML file (or what `--set key=value` says) with seven parts:
     train:  {max_steps: 6000}
     decode: {beam: 5}
     evaluate: {bleu_tokenizer: zh}
+    tasks:  {trec: {task: text-classification, data: {train: [trec.tsv]}}}
 
 `run_file.py` reads and checks it. Imports no torch, so that what only reads settings is quick.
 """
@@ -48,7 +49,7 @@ def tokenizer_kind(name: object) -> object:
 
 BEST = (
     *("loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman"),
-    *("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL"),
+    *("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL", "score"),
 )
 """What may choose the best checkpoint, beside the metrics of plugins."""
 
@@ -198,6 +199,11 @@ class DataConfig:
     """Unicode normalisation, stored with the tokenizer. lower: NFC and lower case."""
     max_length: Positive | None = None
     """Longest text in ids. Longer texts are cut, and counted in a notice. None: nothing is cut."""
+    mixing_cap: Positive | None = None
+    """Of several tasks: one with more examples than this is drawn from as if it had so many."""
+    mixing_temperature: Annotated[float, Field(ge=1, le=MOST)] | Literal["equal"] = 1.0
+    """T of several tasks, which are drawn from in the proportion of min(examples, mixing_cap)^(1/T). 1: by
+    their examples; equal: all alike."""
 
 
 @final
@@ -310,7 +316,8 @@ class TrainConfig:
     """An objective from a plugin (`seqloom.register_objective`); by default that of the task."""
     best: Annotated[str, _registered("metric", *BEST)] = "loss"
     """What chooses the best checkpoint: loss, or the metric of the task (its default there). bleu, chrf,
-    exact_match and rouge decode the validation data."""
+    exact_match, rouge and score (of several tasks: the mean of their main metrics) decode the validation
+    data."""
     patience: Positive | None = None
     """Stop after this many validations without a better one."""
     log_every: Positive = 50
@@ -444,6 +451,23 @@ class EvaluateConfig:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class MixedTaskConfig:
+    """One of several tasks that a text-to-text model learns at once."""
+
+    __pydantic_config__ = STRICT
+    task: str
+    """What its files are for, such as text-classification."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """Its files, and how they are read."""
+    prefix: str | None = None
+    """What a source begins with. By default the name of the task and, where a text is all there is, what it
+    is: `cola sentence: `."""
+    number_step: Annotated[float, Field(gt=0, le=MOST)] = 0.2
+    """Of sentence-similarity: scores are rounded to a multiple of it."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """All of a run."""
 
@@ -457,6 +481,10 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    tasks: dict[Annotated[str, Field(pattern=r"^\w[\w-]*$")], MixedTaskConfig] = field(
+        default_factory=dict
+    )
+    """Name -> a task of text2text-generation, where it learns several at once."""
     plugins: tuple[str, ...] = ()
     """The plugins that these settings name; they are given with --plugin."""
 

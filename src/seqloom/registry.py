@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TASKS: dict[str, str] = {
     "translation": "seqloom.tasks.translation.task:TRANSLATION",
     "summarization": "seqloom.tasks.translation.task:SUMMARIZATION",
-    "text2text-generation": "seqloom.tasks.translation.task:TEXT_TO_TEXT",
+    "text2text-generation": "seqloom.tasks.text_to_text.task:TEXT_TO_TEXT",
     "denoising": "seqloom.tasks.denoising.task:DENOISING",
     "text-generation": "seqloom.tasks.language_modeling.task:TEXT_GENERATION",
     "text-classification": "seqloom.tasks.text.task:TEXT_CLASSIFICATION",

@@ -265,6 +265,7 @@ def run_file_text(config: RunConfig) -> str:
         " --output-dir NEW\n"
     )
     content = to_plain(config)
-    if not content["plugins"]:
-        del content["plugins"]
+    for part in ("tasks", "plugins"):
+        if not content[part]:
+            del content[part]
     return head + str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))

@@ -7,13 +7,14 @@ from seqloom.cli.terminal import put, put_json, put_table
 
 
 def check(
-    task: str,
+    task: str | None = None,
     /,
     *data: Data,
     validation: Files = (),
     test: Files = (),
     model: str | None = None,
     start: From = None,
+    config: str | None = None,
     settings: Settings = (),
     json: Flag = False,
 ) -> int:
@@ -30,12 +31,15 @@ def check(
         test: Test files. Overlap with the training data is reported.
         model: NAME or NAME:SIZE, as for train.
         start: A run folder, a Hugging Face directory or hf://NAME to fine-tune, as for train.
+        config: A run file (YAML), as for train. Other arguments and --set override its values.
         settings: key=value, as for train.
         json: One line of JSON instead of tables.
     """
     from seqloom.workflows.check import check as run_check
 
-    report = run_check(task, data, validation, test, settings, model=model, start=start)
+    report = run_check(
+        task, data, validation, test, settings, model=model, start=start, config=config
+    )
     if json:
         put_json(report.to_json())
     else:

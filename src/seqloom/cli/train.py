@@ -62,11 +62,11 @@ def train(
     Args:
         data: Two parallel files, a prefix such as data/train (for train.en and train.de), or one .tsv, .csv
             or .jsonl file. For text-generation and denoising: any number of text files, tables, folders and
-            patterns such as 'news/*.txt'. For image-classification: two IDX files (images, labels), an .npz file with
-            images and labels, or a folder with a folder of image files for each label. For
-            masked-image-modeling: the same, labels not needed. For labels, tags, answers and choices: tables,
-            a folder with a folder or file for each label, __label__ lines, CoNLL, CoNLL-U and SQuAD;
-            docs/encoder-tasks.md describes them all. Every file may be .gz.
+            patterns such as 'news/*.txt'. For image-classification: two IDX files (images, labels), an .npz
+            file with images and labels, or a folder with a folder of image files for each label. For
+            masked-image-modeling: the same, labels not needed. For labels, tags, answers and choices:
+            tables, a folder with a folder or file for each label, __label__ lines, CoNLL, CoNLL-U and
+            SQuAD; docs/encoder-tasks.md describes them all. Every file may be .gz.
         settings: key=value, such as train.max_steps=60 or model.width=300. `seqloom models NAME` lists all
             keys.
         json: One line of JSON instead of a table.

@@ -20,7 +20,10 @@ def write_card(
     """README.md: what the model is, what it was trained on, how good it is, how to use it. `place` is where
     the folder will be."""
     rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
-    data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
+    lines = [f"- `{printable(path)}`" for path in run.data.train]
+    for name, one in run.tasks.items():
+        lines += [f"- {name} ({one.task}): `{printable(path)}`" for path in one.data.train]
+    data = "\n".join(lines)
     task = find_task(run.task)
     usage, counted = (task.usage, task.counted) if task else ("seqloom predict {} -", "tokens")
     use = usage.format(printable(str(place)))

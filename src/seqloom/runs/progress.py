@@ -61,6 +61,16 @@ def mute_logs() -> AbstractContextManager[None]:
     return redirect_logs(lambda record, forward: None)
 
 
+def named_logs(name: str) -> AbstractContextManager[None]:
+    """What is logged while it lasts begins with a name."""
+
+    def receive(record: logging.LogRecord, forward: Callable[[logging.LogRecord], None]) -> None:
+        record.msg, record.args = f"{name}: {record.getMessage()}", ()
+        forward(record)
+
+    return redirect_logs(receive)
+
+
 @contextmanager
 def collect_logs() -> Iterator[list[str]]:
     """What is logged while it lasts, as a list."""

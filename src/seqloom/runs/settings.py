@@ -102,7 +102,7 @@ def evaluate_config(folder: Path, given: JsonObject) -> EvaluateConfig:
     return parse(EvaluateConfig, {**saved, **given}, "evaluate.")
 
 
-ADJUSTABLE = (
+ADJUSTABLE: tuple[str, ...] = (
     "learning_rate",
     "clip_norm",
     "dtype",
@@ -117,17 +117,26 @@ ADJUSTABLE = (
 """Settings of training that may be changed in a run.yaml before it is resumed; the last bits change then."""
 
 
+ADJUSTABLE_DATA: tuple[str, ...] = ("train", "validation", "on_bad_line", "max_line_bytes")
+"""Settings of data that may be changed too; files are compared by their hashes."""
+
+
 def fixed_settings(run_config: RunConfig) -> dict[str, object]:
     """What must not change within a run, as key -> value. Data files are compared by their hashes instead."""
     plain = to_plain(run_config)
     sections = {
         section: plain[section] for section in ("model", "data", "head", "train", "evaluate")
     }
-    names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
+    for name, task in plain["tasks"].items():
+        data = task.pop("data")
+        sections |= {f"tasks.{name}": task, f"tasks.{name}.data": data}
     fixed = {}
     for section, fields in sections.items():
+        adjustable = ADJUSTABLE if section == "train" else ()
+        if section.endswith("data"):
+            adjustable = ADJUSTABLE_DATA
         for key, value in fields.items():
-            if key not in names.get(section, ()):
+            if key not in adjustable:
                 fixed[f"{section}.{key}"] = value
     return fixed
 

@@ -75,11 +75,17 @@ def _take_paths(
 ) -> None:
     """Paths become absolute: a run finds its files from wherever it is resumed."""
     section = content.setdefault("data", {})
+    sections = [section]
     for key, paths in (("train", data), ("validation", validation)):
         if paths:
             section[key] = list(paths)
-        if isinstance(section.get(key), list):
-            section[key] = [absolute(path) for path in section[key]]
+    tasks = content.get("tasks")
+    for task in tasks.values() if isinstance(tasks, dict) else ():
+        sections.append(task.get("data") if isinstance(task, dict) else None)
+    for one in sections:
+        for key in ("train", "validation"):
+            if isinstance(one, dict) and isinstance(one.get(key), list):
+                one[key] = [absolute(path) for path in one[key]]
     vectors = content.get("train", {}).get("word_vectors")
     if isinstance(vectors, str):
         content["train"]["word_vectors"] = absolute(vectors)
@@ -99,7 +105,10 @@ def _checked(content: dict[str, Any]) -> RunConfig:
             content[section] = {**values, **content.get(section, {})}
     run = parse(RunConfig, content)
     task = task or task_to_train(run.task)
-    if not run.data.train:
+    if run.tasks and "tasks" not in task.settings:
+        able = ", ".join(one.name for one in all_tasks() if "tasks" in one.settings)
+        raise UsageError(f"tasks is for {able}, but the task is {task.name}; leave it out")
+    if not run.data.train and not run.tasks:
         raise UsageError(
             "a training needs data: name its files after the task, or data.train in the run file"
         )

@@ -127,7 +127,7 @@ def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) 
 
 def stored_reading_settings(data: DataConfig) -> dict[str, object]:
     """The settings that a store of tokens depends on, beside its files."""
-    left_out = ("train", "validation", "max_length")
+    left_out = ("train", "validation", "max_length", "mixing_cap", "mixing_temperature")
     return {name: value for name, value in to_plain(data).items() if name not in left_out}
 
 

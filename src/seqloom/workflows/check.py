@@ -9,13 +9,14 @@ from tempfile import TemporaryDirectory
 
 from seqloom.errors import UsageError
 from seqloom.registry import all_tasks, task_to_train
+from seqloom.run_file import read_run_file
 from seqloom.runs.settings import keep_standard_input, with_kept_input
 from seqloom.tasks.data_report import DataReport
 from seqloom.tasks.settings import resolve
 
 
 def check(
-    task: str,
+    task: str | None,
     data: Sequence[str],
     validation: Sequence[str],
     test: Sequence[str],
@@ -23,12 +24,17 @@ def check(
     *,
     model: str | None = None,
     start: str | None = None,
+    config: str | None = None,
 ) -> DataReport:
-    """Examines data as a training with these settings would read it.
+    """Examines data as a training with these settings would read it; `config` is a run file, which the others
+    change.
 
     Raises DataError where files cannot be read or hold no usable example, UsageError for settings that do not
     fit the task.
     """
+    task = task or (None if config is None else read_run_file(config).get("task"))
+    if not isinstance(task, str):
+        raise UsageError("a check needs TASK and DATA, or --config with a run file that names them")
     found = task_to_train(task)
     if found.check is None:
         able = ", ".join(one.name for one in all_tasks() if one.check is not None)
@@ -36,9 +42,9 @@ def check(
             f"TASK must be one of {able} to be checked, but is {task!r}, whose data are checked as train"
             " reads them"
         )
-    if not data:
+    if not data and config is None:
         raise UsageError("a check needs data: name its files after the task")
-    run = resolve(task, data, "", model, validation, settings, None, start)
+    run = resolve(task, data, "", model, validation, settings, config, start)
     with TemporaryDirectory() as folder:
         place = Path(folder)
         if "-" in run.data.train:

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.data.batching.mixing import Mixing
 from seqloom.data.batching.order import order, permute
-from seqloom.data.batching.token_store import TokenStore
+from seqloom.data.batching.token_store import TokenIds
 from seqloom.protocols import Rows, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
@@ -52,6 +53,12 @@ class SequenceLengths(Protocol):
         ...
 
 
+class PairRows(SequenceLengths, Protocol):
+    """Rows of two sequences of ids."""
+
+    def sequence(self, row: int, column: int) -> TokenIds: ...
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
@@ -64,14 +71,14 @@ class BatchPlan:
     """Or a fixed number of rows."""
     special_ids: SpecialIds | None = SPECIAL_IDS
     """None: the lengths of the store include special tokens."""
+    mixing: Mixing | None = None
+    """Where the rows are of several sets: which of them an epoch has."""
 
     def epoch(self, store: SequenceLengths, epoch: int, start: int = 0) -> Iterator[Rows]:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
-        count = len(store)
+        count = len(store if self.mixing is None else self.mixing)
         for pool, first in enumerate(range(0, count, POOL), start=1):
-            batches = self._cut(
-                store, order(self.seed, epoch, first, min(first + POOL, count), count)
-            )
+            batches = self._cut(store, self._rows(epoch, first, min(first + POOL, count), count))
             if start < len(batches):
                 shuffled = permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool)
                 yield from (batches[batch] for batch in shuffled[start:])
@@ -80,6 +87,12 @@ class BatchPlan:
     def count(self, store: SequenceLengths, epoch: int = 0) -> int:
         """How many global batches an epoch has (epochs differ by a few)."""
         return sum(1 for _ in self.epoch(store, epoch))
+
+    def _rows(self, epoch: int, start: int, stop: int, count: int) -> Rows:
+        """Those at these positions of an epoch of `count` rows."""
+        if self.mixing is None:
+            return order(self.seed, epoch, start, stop, count)
+        return self.mixing.order(self.seed, epoch, start, stop)
 
     def _cut(self, store: SequenceLengths, rows: Rows) -> list[Rows]:
         """The batches of a pool."""
@@ -109,9 +122,7 @@ def batch_ends(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: i
     return [*ends, len(sources)]
 
 
-def costs(
-    store: TokenStore, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS
-) -> NDArray[np.int64]:
+def costs(store: PairRows, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS) -> NDArray[np.int64]:
     """Tokens that each row needs, source and target with their special tokens."""
     return (
         store.lengths(rows, SOURCE)
@@ -132,7 +143,7 @@ def shard(rows: Rows, part: int, parts: int) -> Rows:
 
 
 def translation_batch(
-    store: TokenStore,
+    store: PairRows,
     rows: Rows,
     whole: Rows,
     max_length: int | None,

@@ -1,5 +1,5 @@
-"""What a person wants to have read: texts with labels, words with tags, questions with answers, options to
-choose from. Each knows its file and line."""
+"""What a person wants to have read: texts with labels, pairs of texts, words with tags, questions with
+answers, options to choose from. Each knows its file and line."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ class LabelledText(NamedTuple):
     similarity, as it was written."""
     group: str | None
     """What must stay together when data are split."""
+    path: str
+    line: int | None
+
+
+class TextPair(NamedTuple):
+    """A text and the one that is to be made of it."""
+
+    source: str
+    target: str
+    """Empty where nothing is known."""
     path: str
     line: int | None
 

@@ -86,11 +86,12 @@ class TextPredictor(TextModel, Generic[E]):
         self.encoder, self.settings = run.model, settings or {}
         self.text_task, self.head_task = text_task, text_task.from_config(run.model.config)
         refuse_unread_data(run.task, self.settings)
-        data = self._reading_settings((), answers=True)
+        data = self.data_settings((), answers=True)
         self.options = encoding_options(run.model.config, run.tokenizer, data)
 
-    def _reading_settings(self, paths: Sequence[str], answers: bool) -> DataConfig:
-        return reading_settings(self.text_task, self.run.folder, self.settings, paths, answers)
+    def data_settings(self, paths: Sequence[str], answers: bool) -> DataConfig:
+        saved = saved_data_settings(self.run.folder)
+        return reading_settings(self.text_task, saved, self.settings, paths, answers)
 
     def with_settings(self, request: Request) -> TextPredictor[E]:
         """The same model, reading files as the request says."""
@@ -161,7 +162,7 @@ class TextPredictor(TextModel, Generic[E]):
         if chunk < 1:
             raise UsageError(f"a chunk must be at least 1 example, but is {chunk}")
         names = as_list(paths)
-        data, task = self._reading_settings(names, answers=False), self.text_task
+        data, task = self.data_settings(names, answers=False), self.text_task
         from_training = "format" not in self.settings and data.format in task.structured
         if from_training and task.named_form(names) is None:
             logger.info(
@@ -183,7 +184,7 @@ class TextPredictor(TextModel, Generic[E]):
         """The first examples of files as one batch, with their answers. Raises DataError where there is
         none."""
         chosen = self.with_settings(request)
-        data = chosen._reading_settings(paths, answers=True)
+        data = chosen.data_settings(paths, answers=True)
         with logged_report() as report:
             first = list(islice(chosen.head_task.read(paths, data, report), count))
         if not first:
@@ -204,7 +205,7 @@ class TextPredictor(TextModel, Generic[E]):
         names = as_list(paths)
         if not names:
             raise UsageError("evaluate needs data: name its files after the folder")
-        data = self._reading_settings(names, answers=True)
+        data = self.data_settings(names, answers=True)
         with logged_report() as report:
             examples = list(log_progress(self.head_task.read(names, data, report), "examples read"))
         if not examples:
@@ -233,19 +234,18 @@ def load_reader(
 
 def reading_settings(
     task: TextTaskSpec[E],
-    folder: Path,
+    saved: Mapping[str, Any] | None,
     given: Mapping[str, object],
     paths: Sequence[str],
     answers: bool,
 ) -> DataConfig:
-    """The settings that are given; others are those of the training. What a row is (ROWS) always is. What a
-    file is like (FORM) and the names of columns (COLUMNS) are where the files have the form of the training
-    files.
+    """The settings that are given; others are those of the training (`saved`, if there are any). What a row
+    is (ROWS) always is. What a file is like (FORM) and the names of columns (COLUMNS) are where the files
+    have the form of the training files.
 
     A file that is to be answered (not `answers`) and whose name shows no form is plain text. It is a table
     only where the names of the training files showed no form either, and a setting said that they are tables.
     """
-    saved = saved_data_settings(folder)
     if saved is None:
         return merge_data_settings({}, given, ())
     trained_files, trained_format = saved.get("train", ()), saved.get("format", "auto")

@@ -70,6 +70,3 @@ TRANSLATION = pair_task(
     "translation", "a text in; the same in another language out", measures.TRANSLATION
 )
 SUMMARIZATION = pair_task("summarization", "a text in; a shorter one out", measures.SUMMARIZATION)
-TEXT_TO_TEXT = pair_task(
-    "text2text-generation", "a text in; another text out", measures.TRANSLATION
-)

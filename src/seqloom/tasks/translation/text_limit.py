@@ -66,20 +66,24 @@ class TextLimit:
         log_notes(found.notices())
 
     def pairs(self, pairs: Sequence[Pair], path: str) -> list[Pair]:
-        """The pairs without those that are too long; the line that is said is the number of the pair."""
+        """The pairs without those that are too long."""
+        return [pairs[number] for number in self.fitting(pairs, path)]
+
+    def fitting(self, pairs: Sequence[Pair], path: str) -> list[int]:
+        """Which pairs are not too long; the line that is said is the number of the pair."""
         if self.context is None:
-            return list(pairs)
+            return list(range(len(pairs)))
         kept, found, number = [], Truncation(), 0
         for some in chunked(pairs, CHUNK):
             sources = self.tokenizer.encode([source for source, _ in some])
             targets = target_tokenizer(self.tokenizer).encode([target for _, target in some])
-            for pair, *sides in zip(some, sources, targets, strict=True):
+            for sides in zip(sources, targets, strict=True):
                 number += 1
                 columns = [at for at, ids in enumerate(sides) if self._too_long(len(ids), at)]
                 for at in columns[:1]:
                     self._skip(len(sides[at]), at, path, number, found)
                 if not columns:
-                    kept.append(pair)
+                    kept.append(number - 1)
         log_notes(found.notices())
         return kept
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom import files
 from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.pair_batches import (
     POOL,
     BatchPlan,
+    PairRows,
     TranslationBatch,
     special_token_counts,
     translation_batch,
@@ -62,18 +65,14 @@ COLUMNS = ("source", "target")
 logger = logging.getLogger(__name__)
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class PreparedPairs(StepTrainingData):
-    """Pairs as the training loop reads them."""
+class PairTrainingData(StepTrainingData, ABC):
+    """Ids of sources and targets as the training loop reads them, whatever task they are of."""
 
     kind: ClassVar = "pairs"
     run: RunConfig
     start: StartingPoint
-    store: TokenStore
-    validation: list[tuple[str, str]]
-    measure: Measure
-    """Of the task: what decoded validation data are scored by."""
+    store: PairRows
 
     @property
     def tokenizer(self) -> StoredTokenizer:
@@ -82,9 +81,6 @@ class PreparedPairs(StepTrainingData):
     @property
     def plan(self) -> BatchPlan:
         return batch_plan(self.run.train, self.tokenizer.special_ids)
-
-    def about(self) -> str:
-        return f"{counted(len(self.store), 'pair')} ({len(self.validation):,} for validation)"
 
     def build(self) -> NewModel:
         return self.start.build()
@@ -100,22 +96,41 @@ class PreparedPairs(StepTrainingData):
             self.store, rows, whole, self.run.data.max_length, self.tokenizer.special_ids
         )
 
-    def describe(self, rows: Rows) -> str:
-        lines = ", ".join(map(str, self.store.lines[rows[:8]]))
-        return f"the pairs of lines {lines}" + (", ..." if len(rows) > 8 else "")
-
     def objective(self) -> Translation | PairModelling:
         train = self.run.train
         if train.source_loss:
             return PairModelling(self.tokenizer.special_ids.pad, train.label_smoothing)
         return Translation(train.label_smoothing)
 
+    @abstractmethod
+    def id_counts(self) -> NDArray[np.int64]:
+        """`(vocabulary,)`: how often each id is trained on."""
+
     def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency needs to know how often each id is written."""
         if self.start.pretrained is None:
-            counts = count_ids(self.store.tokens, self.tokenizer.vocabulary_size)
-            counts[self.tokenizer.special_ids.eos] += len(self.store)
-            set_output_counts(model, counts)
+            set_output_counts(model, self.id_counts())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PreparedPairs(PairTrainingData):
+    """Pairs of one task."""
+
+    store: TokenStore
+    validation: list[tuple[str, str]]
+    measure: Measure
+    """Of the task: what decoded validation data are scored by."""
+
+    def about(self) -> str:
+        return f"{counted(len(self.store), 'pair')} ({len(self.validation):,} for validation)"
+
+    def describe(self, rows: Rows) -> str:
+        lines = ", ".join(map(str, self.store.lines[rows[:8]]))
+        return f"the pairs of lines {lines}" + (", ..." if len(rows) > 8 else "")
+
+    def id_counts(self) -> NDArray[np.int64]:
+        return count_store(self.store, self.tokenizer)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
@@ -131,6 +146,13 @@ class PreparedPairs(StepTrainingData):
         """What decoded validation data are compared with."""
         targets = [target for _, target in self.validation]
         return prepare_references(self.tokenizer, targets, self.run.evaluate, self.measure)
+
+
+def count_store(store: TokenStore, tokenizer: StoredTokenizer) -> NDArray[np.int64]:
+    """How often each id is in a store, each target with its end."""
+    counts = count_ids(store.tokens, tokenizer.vocabulary_size)
+    counts[tokenizer.special_ids.eos] += len(store)
+    return counts
 
 
 def prepare_pairs(
@@ -161,38 +183,52 @@ def prepare_pairs(
             yield from (record.fields[name] for name in COLUMNS)
 
     start = starting_point(run_config, folder, texts, first).for_text_pairs()
-    tokenizer = start.tokenizer
     identity = {
         "files": [one["sha256"] for one in fingerprints],
         "read": stored_reading_settings(data),
         "held_out": [len(held_out_indices), seed] if held_out_indices else [],
-        "tokenizer": tokenizer.fingerprint,
     }
-    cache = cache_folder(Path(used[0]))
-    tokenizers = {"source": tokenizer, "target": target_tokenizer(tokenizer)}
-    store = build_store(
-        lambda: log_progress(training(), "pairs tokenised"), tokenizers, identity, cache
-    )
-    config = start.config
-    context = config.longest_text if isinstance(config, TransformerConfig) else None
-    if context is not None:
-        context -= run_config.train.prompt_length or 0
-    limit = TextLimit(context=context, tokenizer=tokenizer, data=data)
+    limit = text_limit(start, data, run_config.train.prompt_length or 0)
     validation = limit.pairs(validation, used[-1])
-    if left_out := limit.too_long(store, used[0]):
-
-        def short() -> Iterator[Record]:
-            return (one for row, one in enumerate(training()) if row not in left_out)
-
-        left = {**identity, "context": context, "max_length": data.max_length}
-        store = build_store(short, tokenizers, left, cache)
-    log_truncation(store, data)
+    store = build_pairs(training, identity, limit, used[0])
     check_context(start, store, validation, data)
     if first:
         record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
     return PreparedPairs(
         run=run_config, start=start, store=store, validation=validation, measure=measure
     )
+
+
+def text_limit(start: StartingPoint, data: DataConfig, prompt_length: int) -> TextLimit:
+    config = start.config
+    context = None
+    if isinstance(config, TransformerConfig) and config.longest_text is not None:
+        context = config.longest_text - prompt_length
+    return TextLimit(context=context, tokenizer=start.tokenizer, data=data)
+
+
+def build_pairs(
+    training: Callable[[], Iterator[Record]],
+    identity: files.JsonObject,
+    limit: TextLimit,
+    path: str,
+) -> TokenStore:
+    """The store of these pairs, beside the file at `path`; without those that are too long."""
+    cache, tokenizer, data = cache_folder(Path(path)), limit.tokenizer, limit.data
+    tokenizers = {"source": tokenizer, "target": target_tokenizer(tokenizer)}
+    identity = {**identity, "tokenizer": tokenizer.fingerprint}
+    store = build_store(
+        lambda: log_progress(training(), "pairs tokenised"), tokenizers, identity, cache
+    )
+    if left_out := limit.too_long(store, path):
+
+        def short() -> Iterator[Record]:
+            return (one for row, one in enumerate(training()) if row not in left_out)
+
+        left = {**identity, "context": limit.context, "max_length": data.max_length}
+        store = build_store(short, tokenizers, left, cache)
+    log_truncation(store, data)
+    return store
 
 
 def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[tuple[str, str]]]:

@@ -29,7 +29,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
 from seqloom.tasks.settings import resolve
-from seqloom.tasks.text.predictor import TextPredictor, load_reader, reading_settings
+from seqloom.tasks.text.predictor import TextPredictor, load_reader
 from seqloom.tasks.text.training_data import configure, prepare_examples
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
@@ -168,9 +168,7 @@ def _data_settings(plan: ComparisonPlan) -> dict[str, object]:
 
 
 def _training_examples(reader: TextPredictor[Any], plan: ComparisonPlan, count: int) -> list[Any]:
-    data = reading_settings(
-        reader.text_task, reader.run.folder, reader.settings, plan.data, answers=True
-    )
+    data = reader.data_settings(plan.data, answers=True)
     return list(islice(reader.head_task.read(plan.data, data, ReadReport()), count))
 
 
