@@ -1,6 +1,6 @@
 """One text-to-text model for four tasks beside one for each, with the same number of steps in all.
 
-    python -m benchmarks.task_mixture DATA OUT [--model t5:small] [--from RUN] [--steps 1600] [--set key=value]
+    python -m benchmarks.task_mixture DATA OUT [--model t5:small] [--from RUN] [--steps 1600] [--set KEY=X]
 
 DATA has the folders trec, stsb, e2e_nlg and multi30k as their sources ship them. The mixture is trained for
 `--steps`, a model of one task for a quarter of them, with the same settings: examples in proportion of
@@ -94,13 +94,15 @@ def trained(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     model = None if arguments.start else arguments.model
-    train(
+    result = train(
         config=str(folder / "run.yaml"),
         output_dir=folder / "run",
         model=model,
         start=arguments.start,
         settings=arguments.settings,
     )
+    if result.stopped.startswith("SIG"):
+        raise SystemExit("stopped; give the same command again to go on")
     opened = load(folder / "run", "cpu")
     found: dict[str, dict[str, float]] = {}
     for name in names:

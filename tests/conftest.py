@@ -70,6 +70,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "runs/test_run_folder.py": (),
     "runs/test_settings.py": (),
     "tasks/language_modeling/test_generate.py": (),
+    "tasks/text_to_text/test_text_forms.py": (),
     "text/test_offsets.py": (),
     "text/test_tokenizers.py": (),
     "text/test_word_characters.py": (),

@@ -148,7 +148,6 @@ def test_positional_arguments_are_no_options(command: Any) -> None:
             "TASK must be one of translation, summarization, text2text-generation, denoising, ",
         ),
         (["check", "translation"], "needs data"),
-        (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
         (["models", "nonsense"], "seq2seq"),
         (
             ["train", "translation", "a.tsv", "--set", "train.max_steps=3", "data.vocabulary=5"],
