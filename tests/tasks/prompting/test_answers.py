@@ -124,6 +124,20 @@ def test_a_prompt_that_does_not_fit_is_cut_at_the_left() -> None:
     assert first.value == pytest.approx(second.value, abs=1e-5)
 
 
+def test_an_answer_longer_than_the_context_is_scored_in_windows() -> None:
+    run = load_run(RUNS / "text-gpt", "cpu")
+    scorer = LanguageModelAnswers(run.model, run.tokenizer)
+    assert scorer.context is not None
+    answer = " dog" * (scorer.context + 9)
+    (score,) = scorer.score([("the red", answer)])
+    assert score.cut
+    assert score.tokens == scorer.context + 9
+    (ids,) = run.tokenizer.encode(["the red" + answer])
+    special_ids = run.tokenizer.special_ids._replace(eos=None)
+    (whole,) = score_texts(run.model, [ids], special_ids, stride=scorer.context // 2)
+    assert score.value == pytest.approx(float(whole.log_probs[2:].sum()), abs=1e-4)
+
+
 @pytest.mark.parametrize("name", TEXT_PAIRS)
 def test_the_prompt_is_the_source_of_a_model_of_text_pairs(name: str) -> None:
     run = load_run(RUNS / name, "cpu")

@@ -21,7 +21,7 @@ from torch import nn
 
 from seqloom.data.batching.pair_batches import pad, source_batch
 from seqloom.errors import UsageError, shown
-from seqloom.evaluation.perplexity import ranked_log_probs
+from seqloom.evaluation.perplexity import ranked_log_probs, score_texts
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import (
     Decodable,
@@ -35,7 +35,11 @@ from seqloom.protocols import (
     select_rows,
     target_log_probs,
 )
+from seqloom.registry import hub_task
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.shapes import IGNORE
+from seqloom.tasks.language_modeling.generate import TASK
+from seqloom.tasks.model import no_such_verb
 from seqloom.tasks.translation.translate import target_tokenizer
 
 BATCH_TOKENS = 2**13
@@ -84,10 +88,14 @@ class AnswerScorer(Protocol):
 class _PlannedAnswer(NamedTuple):
     """An answer as differences of spans."""
 
-    whole: Span
+    whole: Span | None
+    """None where the answer alone is longer than the context."""
     prompt: Span | None
     """What is subtracted, where a token lies across the join."""
+    ids: Ids
+    """Of the whole text."""
     tokens: int
+    """Of the answer."""
     cut: bool
 
 
@@ -98,7 +106,10 @@ class LanguageModelAnswers:
     def __init__(self, model: nn.Module, tokenizer: StoredTokenizer) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.context = context_of(model)
-        self.has_empty_prompt = bool(tokenizer.special_ids.bos)
+        special_ids = tokenizer.special_ids
+        end = () if special_ids.eos is None else (special_ids.eos,)
+        self.empty_prompt = special_ids.bos or end
+        self.has_empty_prompt = bool(self.empty_prompt)
 
     def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
         planned = self._plan(list(pairs))
@@ -107,26 +118,38 @@ class LanguageModelAnswers:
         found = span_scores(self.model, self._states, spans, pad_id, greedy=greedy)
         scores = []
         for one in planned:
+            if one.whole is None:
+                scores.append(LogProb(self._long(one), one.tokens, False, True))
+                continue
             value, is_greedy = found[one.whole]
             if one.prompt is not None:
                 value -= found[one.prompt][0]
             scores.append(LogProb(value, one.tokens, is_greedy, one.cut))
         return scores
 
+    def _long(self, answer: _PlannedAnswer) -> float:
+        """log P of an answer that is longer than the context, in windows."""
+        assert self.context is not None
+        special_ids = self.tokenizer.special_ids._replace(bos=(), eos=None)
+        stride = max(self.context // 2, 1)
+        (score,) = score_texts(self.model, [answer.ids], special_ids, stride=stride)
+        return float(score.log_probs[-answer.tokens :].sum())
+
     def _plan(self, pairs: list[tuple[str, str]]) -> list[_PlannedAnswer]:
-        texts: dict[str, Ids] = {}
         moved = []
         for prompt, answer in pairs:
             stripped = prompt.rstrip()
             moved.append((stripped, prompt[len(stripped) :] + answer))
-        named = dict.fromkeys(
-            text for prompt, answer in moved for text in (prompt, prompt + answer)
-        )
-        for text, ids in zip(named, self.tokenizer.encode(list(named)), strict=True):
-            texts[text] = (*self.tokenizer.special_ids.bos, *ids)
-        return [
-            self._planned(texts[prompt], texts[prompt + answer], answer) for prompt, answer in moved
-        ]
+        named = dict.fromkeys(text for one, answer in moved for text in (one, one + answer))
+        encoded = self.tokenizer.encode(list(named))
+        texts = {text: tuple(ids) for text, ids in zip(named, encoded, strict=True)}
+        planned = []
+        for prompt, answer in moved:
+            # where nothing begins a text (GPT-2), it follows the end of another one
+            before = self.tokenizer.special_ids.bos if prompt else self.empty_prompt
+            ids, whole = texts[prompt], texts[prompt + answer]
+            planned.append(self._planned((*before, *ids), (*before, *whole), answer))
+        return planned
 
     def _planned(self, prompt: Ids, whole: Ids, answer: str) -> _PlannedAnswer:
         common = 0
@@ -141,17 +164,11 @@ class LanguageModelAnswers:
         if self.context is not None:
             # as lm-evaluation-harness cuts: the last token is not read
             first = max(len(whole) - self.context - 1, 0)
-        if first >= common:
-            raise UsageError(
-                f"the answer {shown(answer)!r} must fit the {self.context} tokens that the model reads, but"
-                f" has {len(whole) - common}"
-            )
+        whole_span = _span(whole, first, common) if first < common else None
         subtracted = None
         if common < len(prompt):
-            subtracted = _span(prompt, first, common)
-        return _PlannedAnswer(
-            _span(whole, first, common), subtracted, len(whole) - common, first > 0
-        )
+            subtracted = _span(prompt, min(first, common - 1), common)
+        return _PlannedAnswer(whole_span, subtracted, whole, len(whole) - common, first > 0)
 
     def _states(self, prompts: Sequence[Ids]) -> State:
         tokens = pad(prompts, self.tokenizer.special_ids.pad).to(device_of(self.model))
@@ -212,6 +229,15 @@ class TextPairAnswers:
     def _states(self, prompts: Sequence[Ids]) -> State:
         sources = source_batch([list(one) for one in prompts], self.tokenizer.special_ids)
         return read_source(self.model, sources.to(device_of(self.model)))
+
+
+def answer_scorer(run: LoadedRun) -> AnswerScorer:
+    """The scorer for a model. Raises UsageError for one that writes no text."""
+    if run.task == TASK:
+        return LanguageModelAnswers(run.model, run.tokenizer)
+    if not isinstance(run.model, EncoderDecoder) and hub_task(run.task) != "translation":
+        raise no_such_verb(run.folder, run.task, "prompt")
+    return TextPairAnswers(run.model, run.tokenizer)
 
 
 @torch.inference_mode()

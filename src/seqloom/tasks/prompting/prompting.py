@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from seqloom import files
 from seqloom.config import DataConfig
@@ -14,20 +14,13 @@ from seqloom.data.formats.forms import TABLES
 from seqloom.data.readers.labelled import form_of
 from seqloom.errors import DataError, UsageError, counted, shown
 from seqloom.evaluation.answer_f1 import normalised
-from seqloom.protocols import NO_REQUEST, EncoderDecoder, Request, Settings, context_of
-from seqloom.registry import hub_task
+from seqloom.protocols import NO_REQUEST, Request, Settings, context_of
 from seqloom.run_file import parse
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, every_few_seconds, logged_report
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.tasks.language_modeling.generate import TextGenerator
-from seqloom.tasks.model import no_such_verb, refuse_unread_data
-from seqloom.tasks.prompting.answers import (
-    AnswerScorer,
-    LanguageModelAnswers,
-    LogProb,
-    TextPairAnswers,
-)
+from seqloom.tasks.model import refuse_unread_data
+from seqloom.tasks.prompting.answers import LogProb, answer_scorer
 from seqloom.tasks.prompting.choices import ScoredItem, choose
 from seqloom.tasks.prompting.options import PromptOptions
 from seqloom.tasks.prompting.prompt_rows import read_prompt_rows
@@ -35,14 +28,12 @@ from seqloom.tasks.prompting.result import Answered, PromptResult, PromptRun, ch
 from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
 from seqloom.tasks.prompting.spread_chart import draw_spread, require_few_seeds
 from seqloom.tasks.prompting.template import PromptTemplate, RenderedRow, read_template, render
-from seqloom.tasks.translation.translate import decode_texts
+from seqloom.tasks.prompting.written_answers import AnswerWriter
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 128
 """Items that are answered at one time."""
-NEW_TOKENS = 64
-"""Of an answer that is written, at most, unless decode.max_length says otherwise."""
 OF_TABLES = frozenset(
     (
         *("format", "encoding", "on_bad_line", "max_line_bytes", "part"),
@@ -170,22 +161,15 @@ class _Answerer:
 
     def __init__(self, run: LoadedRun, options: PromptOptions, decode: Settings) -> None:
         """Raises UsageError for a model that writes no text."""
-        self.run, self.options, self.decode = run, options, dict(decode)
+        self.run, self.options = run, options
         self.writes = options.generate
-        self.is_language_model = run.task == "text-generation"
-        is_of_pairs = isinstance(run.model, EncoderDecoder) or hub_task(run.task) == "translation"
-        if not self.is_language_model and not is_of_pairs:
-            raise no_such_verb(run.folder, run.task, "prompt")
-        self.scorer: AnswerScorer
-        if self.is_language_model:
-            self.scorer = LanguageModelAnswers(run.model, run.tokenizer)
-        else:
-            self.scorer = TextPairAnswers(run.model, run.tokenizer)
+        self.scorer = answer_scorer(run)
+        self.writer = AnswerWriter(run, decode)
         self.known: dict[tuple[str, str], LogProb] = {}
         self.cut = 0
-        if self.decode and not self.writes:
+        if decode and not self.writes:
             raise UsageError(
-                f"decode.{next(iter(self.decode))} changes nothing where answers are not written; leave it"
+                f"decode.{next(iter(decode))} changes nothing where answers are not written; leave it"
                 " out, or add --generate"
             )
 
@@ -270,44 +254,19 @@ class _Answerer:
         return [self.known[pair].value for pair in pairs]
 
     def _written(self, prompted: Sequence[_Prompted]) -> Iterator[Answered]:
-        decode: dict[str, Any] = {"strategy": "greedy", "max_length": NEW_TOKENS, **self.decode}
-        if self.is_language_model:
-            decode.setdefault("stop", ["\n"])
-        texts = [self._fitting(one, int(decode["max_length"])) for one in prompted]
-        if self.is_language_model:
-            found = TextGenerator(self.run).generate(texts, **decode)
-            written = [outputs[0].text for outputs in found]
-        else:
-            settings = self.run.decode_settings(decode)
-            decoded = decode_texts(self.run.model, self.run.tokenizer, texts, settings)
-            written = [outputs[0].text for outputs in decoded]
-        for one, text in zip(prompted, map(str.strip, written), strict=True):
+        texts = []
+        for one in prompted:
+            text, cut = self.writer.fitting(one.prompt)
+            if cut:
+                self._count_cut(one.item)
+            texts.append(text)
+        for one, text in zip(prompted, map(str.strip, self.writer.write(texts)), strict=True):
             targets = one.item.targets
             right = {
                 "normalised": normalised(text) in set(map(normalised, targets)),
                 "exact": text in targets,
             }
             yield Answered(one.item, one.prompt, {}, {}, right, text)
-
-    def _fitting(self, one: _Prompted, new: int) -> str:
-        """The prompt, cut at the left where it and its answer are longer than the model reads."""
-        tokenizer, context = self.run.tokenizer, context_of(self.run.model)
-        special_ids = tokenizer.special_ids
-        if context is None:
-            return one.prompt
-        room = context - len(special_ids.prefix) - len(special_ids.suffix)
-        if not isinstance(self.run.model, EncoderDecoder):
-            room -= len(special_ids.bos) + new
-        (ids,) = tokenizer.encode([one.prompt])
-        if len(ids) <= room:
-            return one.prompt
-        if room < 1:
-            raise UsageError(
-                f"an answer of {new} tokens leaves no room for a prompt in the {context} that the model"
-                " reads; lower decode.max_length"
-            )
-        self._count_cut(one.item)
-        return tokenizer.decode(ids[-room:])
 
     def _count_cut(self, item: RenderedRow) -> None:
         if self.options.too_long == "error":
