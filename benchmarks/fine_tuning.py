@@ -69,9 +69,9 @@ def texts_and_labels(path: str) -> tuple[list[str], list[str]]:
     return [text for text, _ in rows], [label for _, label in rows]
 
 
-def steps_of(examples: int) -> tuple[int, int]:
+def steps_of(examples: int, epochs: int = EPOCHS) -> tuple[int, int]:
     """All steps of a training, and those of the warm-up."""
-    total = EPOCHS * math.ceil(examples / ROWS)
+    total = epochs * math.ceil(examples / ROWS)
     return total, round(WARMUP * total)
 
 

@@ -10,7 +10,15 @@ import pytest
 
 from seqloom.config import SECTIONS, DecodeConfig, RunConfig, TrainConfig
 from seqloom.errors import LONGEST_MESSAGE, UsageError
-from seqloom.run_file import apply_settings, parse, read_run_file, read_yaml, run_file_text
+from seqloom.run_file import (
+    apply_settings,
+    known_keys,
+    parse,
+    read_run_file,
+    read_yaml,
+    run_file_text,
+    unknown_key,
+)
 
 BASE = {"task": "translation", "output_dir": "runs/a"}
 
@@ -233,3 +241,18 @@ def test_a_run_file_of_20000_unknown_keys_is_refused_at_once(tmp_path: Path) -> 
     ) as caught:
         parse(TrainConfig, few, "train.")
     assert len(str(caught.value)) <= LONGEST_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train.beam", "did you mean decode.beam?"),
+        ("train.k0", "known are train."),
+        ("trian.seed", "did you mean train.seed?"),
+        ("decode.strategi", "did you mean decode.strategy?"),
+    ],
+)
+def test_a_key_of_the_same_section_is_proposed(name: str, said: str) -> None:
+    known = known_keys(RunConfig)
+    assert said in unknown_key(name, known)
+    assert "train.seed?" not in unknown_key("train.k0", known)

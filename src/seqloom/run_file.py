@@ -96,11 +96,19 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
 
 
 def unknown_key(name: str, known: list[str]) -> str:
-    """The message for an unknown key."""
-    near = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1, cutoff=0.5)
-    known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
+    """The message for an unknown key. The key of this name in another section is proposed, or what comes
+    nearest in its own; where there is no such section, what comes nearest of all."""
+    section, _, field = name[:LONGEST_NAME].partition(".")
+    of_section = [key for key in known if key.startswith(section + ".")]
+    if of_section:
+        prefix = len(section) + 1
+        fields = [key[prefix:] for key in of_section]
+        near = [key for key in known if key.partition(".")[2] == field]
+        near += [f"{section}.{one}" for one in difflib.get_close_matches(field, fields, n=1)]
+    else:
+        near = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1)
     return f"there is no setting {printable(name)}" + (
-        f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+        f"; did you mean {near[0]}?" if near else f"; known are {', '.join(of_section or known)}"
     )
 
 

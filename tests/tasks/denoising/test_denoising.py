@@ -221,6 +221,20 @@ def test_the_loss_is_that_of_transformers(
         assert float(found.loss) == pytest.approx(float(ours.total / ours.count), abs=1e-5)
 
 
+def test_a_new_t5_is_trained_as_t5_was(tmp_path: Path) -> None:
+    """With relative rates, and others as ever; a setting that is given holds."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+
+    def rates(model: str, *settings: str) -> tuple[bool, float]:
+        train = resolve("denoising", [str(path)], "", model, (), settings, None).train
+        return train.relative_rate, train.learning_rate
+
+    assert rates("t5:tiny") == (True, 0.01)
+    assert rates("t5:tiny", "train.learning_rate=0.02") == (True, 0.02)
+    assert rates("transformer:tiny") == rates("gpt:tiny") == (False, 0.001)
+
+
 def test_sentences_that_end_nowhere_are_not_permuted_in_silence(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text(TEXT.replace(".", ""))

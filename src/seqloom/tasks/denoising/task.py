@@ -33,10 +33,14 @@ WITHOUT_SHARE = {"deshuffling", "prefix-lm", "sentence-permutation", "document-r
 
 
 def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
-    """Those of fine-tuning; and what a language model can do of the noise."""
+    """Those of fine-tuning; what a language model can do of the noise; and how T5 was trained."""
     train = {**fine_tuning_defaults(content).get("train", {})}
-    if content.get("model", {}).get("name") == "gpt":
+    model = content.get("model", {})
+    name = model.get("name", "t5")
+    if name == "gpt":
         train["noise"] = LANGUAGE_MODEL_NOISE
+    if name == "t5" and not model.get("from"):
+        train |= {"relative_rate": True, "learning_rate": 0.01}
     return {"train": train}
 
 
