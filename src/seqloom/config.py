@@ -39,6 +39,13 @@ def _separator(text: str) -> str:
     return text.replace("\\t", "\t")
 
 
+def _task_name(name: str) -> str:
+    """It is part of the names of metrics, and stands before the = of TASK=FILE."""
+    if not name.replace("-", "_").isidentifier():
+        raise ValueError("the name of a task must be a letter, then letters, digits, _ and -")
+    return name
+
+
 def tokenizer_kind(name: object) -> object:
     """The name of a tokenizer kind. An old name is replaced, with a notice."""
     if name == "blanks":
@@ -481,7 +488,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    tasks: dict[Annotated[str, Field(pattern=r"^\w[\w-]*$")], MixedTaskConfig] = field(
+    tasks: dict[Annotated[str, AfterValidator(_task_name)], MixedTaskConfig] = field(
         default_factory=dict
     )
     """Name -> a task of text2text-generation, where it learns several at once."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from seqloom.config import SECTIONS, RunConfig
+from seqloom.config import SECTIONS, MixedTaskConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.files import read_text
 from seqloom.plugins import require_plugins
@@ -69,7 +69,10 @@ def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
     path = [part for part in path if part not in ("int", "float", "bool", "str", "none")]
     name = prefix + ".".join(path)
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return unknown_key(name, known_keys(kind, prefix))
+        known = known_keys(kind, prefix)
+        if path[:1] == ["tasks"]:
+            known += known_keys(MixedTaskConfig, f"{prefix}{'.'.join(path[:2])}.")
+        return unknown_key(name, known)
     if error["type"] in ("missing", "missing_argument"):
         return f"{name} must be given"
     if isinstance(error.get("ctx", {}).get("error"), UsageError):

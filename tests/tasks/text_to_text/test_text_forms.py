@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.campaigns.text_forms import FilesOfTask, outcome
 
 from seqloom.config import EvaluateConfig, MixedTaskConfig
 from seqloom.data.readers.examples import (
@@ -195,3 +197,10 @@ def test_what_could_not_be_read_back_is_refused() -> None:
     )
     with pytest.raises(UsageError, match="makes 'yes' of 'Yes', 'yes'"):
         check_names(("no", "Yes", "yes"), lower.written)
+
+
+def test_the_campaign_finds_nothing_lost(tmp_path: Path) -> None:
+    path = tmp_path / "tags.conll"
+    path.write_text("I PRON\nam AUX\n\nyou PRON\n``\t``\n".replace(" ", "\t"))
+    one = FilesOfTask("token-classification", path.name, {})
+    assert outcome(one, path, 300) == (2, 4, 0, 100)

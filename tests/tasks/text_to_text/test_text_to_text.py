@@ -236,8 +236,9 @@ def changed(content: dict[str, Any], path: str, value: object) -> None:
         ("tasks.colour.data.columns", [1, 2], "tasks.colour.data.columns changes nothing"),
         ("tasks.colour.data.max_length", 3, "tasks.colour.data.max_length changes nothing"),
         ("tasks.colour.data.tabs", 3, "there is no setting tasks.colour.data.tabs"),
+        ("tasks.colour.train", ["a"], "did you mean tasks.colour.data.train?"),
         ("tasks.colour.number_step", 0.5, "tasks.colour.number_step is for sentence-similarity"),
-        ("tasks.a b", {"task": "translation"}, "tasks.a b"),
+        ("tasks.a b", {"task": "translation"}, "the name of a task must be a letter, then"),
     ],
 )
 def test_what_cannot_be_is_refused(path: str, value: object, said: str, place: Path) -> None:

@@ -23,6 +23,7 @@ from seqloom.tasks.model import (
     refuse_unread_inputs,
     single_path,
 )
+from seqloom.tasks.prompting.result import PromptResult
 from seqloom.tasks.text_to_text.evaluate_tasks import evaluate_task, joined
 from seqloom.tasks.text_to_text.mixed_task import MixedTask, reopened_task
 from seqloom.tasks.text_to_text.scores import HowToScore
@@ -195,6 +196,12 @@ class TextToTextModel(TextModel):
     ) -> Explanation:
         """Draws where the model looks in a text, which begins with the prefix of a task."""
         return Translator(self.run).explain(text, output, request)
+
+    def prompt(
+        self, paths: Sequence[str], request: Request = NO_REQUEST, **options: Any
+    ) -> PromptResult:
+        """As a model of pairs does it: the prompt says the task, whatever the model was trained for."""
+        return Translator(self.run).prompt(paths, request, **options)
 
 
 def _answer(task: MixedTask, example: Any, meaning: Any, outputs: Sequence[DecodedText]) -> Answer:
