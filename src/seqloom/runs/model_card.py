@@ -27,6 +27,8 @@ def write_card(
     task = find_task(run.task)
     usage, counted = (task.usage, task.counted) if task else ("seqloom predict {} -", "tokens")
     use = usage.format(printable(str(place)))
+    if run.tasks:
+        use = f"{use.removesuffix(' -')} {next(iter(run.tasks))}=-"
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
         best_step = state.best_step or state.step

@@ -204,12 +204,16 @@ def test_a_check_shows_rates_and_texts(place: Path) -> None:
     assert shown["up"] == ("upper: a red cat", "A RED CAT")
 
 
-def test_a_mixture_of_one_needs_no_name(place: Path) -> None:
+@pytest.mark.parametrize("family", ["t5", "transformer", "seq2seq", "gpt", "recurrent_lm"])
+def test_a_mixture_of_one_needs_no_name(place: Path, tmp_path: Path, family: str) -> None:
     content = read_run_file(str(place / "run.yaml"))
     content["tasks"] = {"colour": content["tasks"]["colour"]}
     content["train"] |= {"max_steps": 1, "best": "loss"}
+    content["model"] = {"name": family, "size": "tiny"}
     (place / "one.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    folder = train(config=str(place / "one.yaml"), output_dir=place / "one").folder
+    folder = train(config=str(place / "one.yaml"), output_dir=tmp_path / "one").folder
+    assert "seqloom predict" in (card := (folder / "README.md").read_text())
+    assert f"{tmp_path / 'one'} colour=-" in card
     model = seqloom.load(folder, "cpu")
     assert "accuracy" in model.evaluate([str(place / "label.tsv")]).metrics
     assert len(model.predict(["a red cat"])) == 1
