@@ -202,6 +202,9 @@ class DataConfig:
     learn_from: Positive = 100_000_000
     """Of a corpus of documents: the tokenizer is trained on this many characters from the beginning;
     `characters` is trained on all."""
+    add_tokens: tuple[str, ...] = ()
+    """Texts that become entries of the tokenizer, such as <user>: they are never split. With --from their
+    embeddings begin as the mean of the others."""
     normalisation: Literal["none", "nfc", "lower"] = "none"
     """Unicode normalisation, stored with the tokenizer. lower: NFC and lower case."""
     max_length: Positive | None = None

@@ -573,6 +573,10 @@ class StoredTokenizer(Tokenizer, Protocol):
         """The same tokenizer for a model that uses special tokens in another way."""
         ...
 
+    def with_added_tokens(self, tokens: Sequence[str]) -> StoredTokenizer:
+        """The same tokenizer with further entries, which are never split."""
+        ...
+
     @property
     def tokenizer_config(self) -> dict[str, object]:
         """The content of `tokenizer_config.json`."""

@@ -278,6 +278,7 @@ LISTS = {
     "decode.processors": "[nobody]",
     "train.freeze": "[{first}]",
     "train.lora_targets": "[key]",
+    "data.add_tokens": "[bird Haus]",
     "train.word_vectors": "{folder}/vectors.txt",
     "train.objective": "nobody",
     "train.best": "{best}",

@@ -67,6 +67,20 @@ def _rule(target: Target | None, ours: str, *, old: bool = False) -> Rule:
     return rule._replace(theirs=tuple(name.removeprefix(left) for name in theirs))
 
 
+def _copies(target: Target | None) -> dict[str, str]:
+    """A name of theirs -> the one that it is a copy of, as an output is of the embedding."""
+    if target is None:
+        return {}
+    tied = target.family.names_of(target.form).tied
+    copies = {}
+    for copy in tied:
+        original = tied[copy]
+        while original in tied:
+            original = tied[original]
+        copies[copy] = original
+    return copies
+
+
 def merge_adapter(adapter: Adapter, model: nn.Module, target: Target | None) -> None:
     """Adds the updates to the weights of the base, in place. `target`: what the base is in transformers; None
     where the adapter has our names.
@@ -86,7 +100,11 @@ def merge_adapter(adapter: Adapter, model: nn.Module, target: Target | None) -> 
     changes: dict[str, LowRankUpdate | Tensor] = dict(adapter.whole)
     for module, update in adapter.updates.items():
         changes[f"{module}.weight"] = update
+    copies = _copies(target)
     for name, change in changes.items():
+        original = adapter.whole.get(copies.get(name, ""))
+        if isinstance(change, Tensor) and original is not None and torch.equal(change, original):
+            continue
         if name not in places:
             raise FolderError(
                 f"every tensor must have its place in the base, but {printable(name)} has none there; take"
@@ -171,6 +189,9 @@ def write_adapter(
         rule = _rule(target, ours)
         parts = rule.split(model.state_dict()[ours])
         whole |= dict(zip(rule.theirs, parts, strict=True))
+    for copy, original in _copies(target).items():
+        if original in whole and copy not in whole:
+            whole[copy] = whole[original].clone()
     tensors = {PREFIX + name: tensor for name, tensor in whole.items()}
     for module, update in updates.items():
         tensors[f"{PREFIX}{module}.lora_A.weight"] = update.a

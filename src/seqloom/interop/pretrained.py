@@ -45,7 +45,7 @@ class Pretrained:
 
     encoder_type: str
     """Its family, of ours."""
-    encoder_fields: Fields
+    encoder_fields: ConfigFields
     """Of its configuration."""
     encoder_tensors: dict[str, Tensor]
     """By their names within the encoder; a tied one under its first name."""
@@ -191,6 +191,27 @@ def with_special_tokens(
             new = torch.randn(count, table.shape[1], generator=generator, dtype=table.dtype) * STD
             grown[name] = torch.cat([table, new])
     return grown, {**fields, "vocabulary_size": fields["vocabulary_size"] + count}
+
+
+VOCABULARY_TENSORS = {
+    *("embedding.weight", "source_embedding.weight", "target_embedding.weight"),
+    *("output.weight", "output.bias"),
+}
+"""Names of tensors, in models and encoders, with a row for each id."""
+
+
+def with_added_rows(tensors: Mapping[str, Tensor], added: range, size: int) -> dict[str, Tensor]:
+    """The tensors of a model or an encoder, whose vocabulary gets the `added` ids and has `size` then: their
+    rows are the mean of those before."""
+    grown = dict(tensors)
+    if added:
+        for name in VOCABULARY_TENSORS & tensors.keys():
+            old = tensors[name]
+            new = old.new_zeros(size, *old.shape[1:])
+            new[: len(old)] = old
+            new[added.start : added.stop] = old[: added.start].mean(dim=0)
+            grown[name] = new
+    return grown
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.interop.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from seqloom.interop.adapter_tensors import write_adapter
 from seqloom.interop.export import target_of, their_tensors
+from seqloom.interop.pretrained import VOCABULARY_TENSORS
 from seqloom.models import family_name, model_family
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.protocols import ModelConfig
@@ -23,14 +24,19 @@ from seqloom.training.checkpoints import LOW_RANK, WEIGHTS, load_model_tensors, 
 logger = logging.getLogger(__name__)
 
 
-def whole_parts(config: ModelConfig) -> tuple[str, ...]:
+def whole_parts(run: RunConfig, config: ModelConfig) -> tuple[str, ...]:
     """Beginnings of the names of the parameters of a model that are trained whole beside LoRA: those of a new
-    head, and an embedding with special tokens that the tokenizer has not got (`interop/pretrained.py`)."""
+    head, and those with a row for each id where some ids are new, be it special tokens that the tokenizer has
+    not got (`interop/pretrained.py`)."""
+    headed = isinstance(config, EncoderWithHeadConfig)
+    grown = bool(run.data.add_tokens)
     if isinstance(config, EncoderWithHeadConfig):
-        rows = config.encoder.get("vocabulary_size", 0)
-        if rows > config.vocabulary_size:
-            return ("head.", "encoder.embedding.")
-    return ("head.",)
+        grown = grown or config.encoder.get("vocabulary_size", 0) > config.vocabulary_size
+    if not grown:
+        return ("head.",)
+    if headed:
+        return ("head.", "encoder.embedding.")
+    return ("head.", *sorted(VOCABULARY_TENSORS))
 
 
 def write_run_adapter(folder: Path, run: RunConfig, best: Path) -> None:
@@ -60,7 +66,7 @@ def write_run_adapter(folder: Path, run: RunConfig, best: Path) -> None:
         target,
         read_tensors(best / LOW_RANK),
         run.train.lora_alpha / run.train.lora_rank,
-        whole_parts(config),
+        whole_parts(run, config),
     )
     names = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
     manifest.add(folder, *(f"{manifest.ADAPTER}/{name}" for name in names))

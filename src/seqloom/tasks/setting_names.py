@@ -18,7 +18,7 @@ FILES = data("format", "encoding", "on_bad_line", "max_line_bytes")
 TABLE = data("delimiter", "header", "quoting", "skip_initial_space", "part", "join")
 """How any table is read."""
 TRAINED_ON = data("train", "validation")
-TOKENIZER = data("tokenizer", "vocabulary", "normalisation")
+TOKENIZER = data("tokenizer", "vocabulary", "normalisation", "add_tokens")
 DECODE = frozenset(f"decode.{one.name}" for one in fields(DecodeConfig))
 EVALUATE = frozenset(f"evaluate.{one.name}" for one in fields(EvaluateConfig))
 HEAD = frozenset(f"head.{one.name}" for one in fields(HeadConfig))

@@ -14,6 +14,7 @@ from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub_origin import HubOrigin
+from seqloom.interop.pretrained import with_added_rows
 from seqloom.interop.tensor_mapping import listed, unique_tensors
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
@@ -26,6 +27,7 @@ from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
+from seqloom.text.added_tokens import with_added
 from seqloom.text.special_tokens import for_text_pairs
 from seqloom.training.objectives import special_targets
 
@@ -41,6 +43,8 @@ class StartingPoint(NamedTuple):
     """The model that `--from` names; None where weights are random, or the run's own."""
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
+    added: range = range(0)
+    """Ids that the pretrained model has not got."""
     prompted: FrozenBase | None = None
     """Of prompt tuning, for which the pretrained model is frozen."""
     prompt_ids: tuple[int, ...] = ()
@@ -70,7 +74,7 @@ class StartingPoint(NamedTuple):
         """Raises UsageError where the pretrained weights do not fit the configuration."""
         model: nn.Module = model_family(self.family)[1](self.config)
         if self.pretrained is not None:
-            copy_weights(self.pretrained, model)
+            copy_weights(self.pretrained, model, self.added)
         if self.prompted is not None:
             prompted = prompt_tuned(model, self.prompted.length)
             model = prompted.begin_with(self.prompt_ids) if self.prompt_ids else prompted
@@ -89,15 +93,15 @@ def starting_point(
     tokenizer has."""
     name, fields = str(run.model["name"]), model_fields(run.model)
     if run.model.get("from") is None:
-        tokenizer = learned_tokenizer(folder, run.data, texts, first, sentinels)
+        learned = learned_tokenizer(folder, run.data, texts, first, sentinels)
         config = run_folder.model_config(
             name,
             run.model["size"],
-            tokenizer.vocabulary_size,
+            learned.vocabulary_size,
             fields,
-            suppressed_ids=_suppressed_ids(run, folder, tokenizer),
+            suppressed_ids=_suppressed_ids(run, folder, learned),
         )
-        return StartingPoint(name, tokenizer, config)
+        return StartingPoint(name, learned, config)
     if run_folder.has_weights(folder):
         content, config = run_folder.config_in(folder)
         start = StartingPoint(
@@ -118,8 +122,9 @@ def starting_point(
             f" {printable(loaded.task)}"
         )
     log_notes(loaded.notes)
-    config = changed_config(loaded, fields, _suppressed_ids(run, folder, loaded.tokenizer))
-    start = StartingPoint(name, loaded.tokenizer, config, loaded.model, run_folder.origin_of(place))
+    tokenizer, added = with_added(loaded.tokenizer, run.data.add_tokens)
+    config = changed_config(loaded, fields, tokenizer, _suppressed_ids(run, folder, tokenizer))
+    start = StartingPoint(name, tokenizer, config, loaded.model, run_folder.origin_of(place), added)
     length = run.train.prompt_length
     if length is None:
         return start
@@ -160,12 +165,15 @@ def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) ->
 
 
 def changed_config(
-    loaded: run_folder.LoadedRun, fields: Mapping[str, Any], suppressed: tuple[int, ...]
+    loaded: run_folder.LoadedRun,
+    fields: Mapping[str, Any],
+    tokenizer: StoredTokenizer,
+    suppressed: tuple[int, ...],
 ) -> ModelConfig:
     """The configuration of a pretrained model with changes. Raises UsageError for one that cannot be, or that
     would change nothing."""
     run_folder.refuse_given_fields(fields)
-    pretrained = to_plain(loaded.model.config)
+    pretrained = to_plain(loaded.model.config) | {"vocabulary_size": tokenizer.vocabulary_size}
     if "suppressed_ids" in pretrained:
         pretrained["suppressed_ids"] = suppressed
     config = parse(model_family(loaded.model_type)[0], {**pretrained, **fields}, "model.")
@@ -176,11 +184,12 @@ def changed_config(
 
 
 @torch.no_grad()
-def copy_weights(pretrained: nn.Module, model: nn.Module) -> None:
-    """Makes the weights of a new model those of a pretrained one, whose own may be views of its file. Raises
-    UsageError where not all of them have a place."""
+def copy_weights(pretrained: nn.Module, model: nn.Module, added: range = range(0)) -> None:
+    """Makes the weights of a new model, which may have `added` ids, those of a pretrained one, whose own may
+    be views of its file. Raises UsageError where not all of them have a place."""
     given, wanted = unique_tensors(pretrained), unique_tensors(model)
-    by_name = pretrained.state_dict()
+    config: Any = model.config
+    by_name = with_added_rows(pretrained.state_dict(), added, config.vocabulary_size)
     wrong = set(given) - set(wanted)
     for name, tensor in wanted.items():
         if name not in by_name or by_name[name].shape != tensor.shape:

@@ -102,6 +102,8 @@ def learned_tokenizer(
         )
     if sentinels:
         tokenizer = tokenizer.with_sentinels(sentinels)
+    if data.add_tokens:
+        tokenizer = tokenizer.with_added_tokens(data.add_tokens)
     files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
     manifest.add(folder, run_folder.TOKENIZER)
     return tokenizer

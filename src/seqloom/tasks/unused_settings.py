@@ -60,9 +60,10 @@ def _unused_of_prompts(run: RunConfig) -> dict[str, str]:
             "train.prompt_length": "train.prompt_length trains vectors before the input of a trained model,"
             " which --from names, and there is none"
         }
+    frozen = ("train.freeze", "train.layer_decay", "train.weight_decay", "train.lora_rank")
     return {
-        f"train.{name}": f"train.{name} changes nothing where train.prompt_length freezes the model"
-        for name in ("freeze", "layer_decay", "weight_decay", "lora_rank")
+        name: f"{name} changes nothing where train.prompt_length freezes the model"
+        for name in (*frozen, "data.add_tokens")
     }
 
 

@@ -14,9 +14,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, final, get_args
 
+from tokenizers import AddedToken
+
 from seqloom.config import tokenizer_kind
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable, shown
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
+from seqloom.text.added_tokens import check_added, check_whole
 from seqloom.text.byte_symbols import byte_symbols, readable
 from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS, SPECIAL_TOKENS, UNK, sentinel
 from seqloom.text.tokenizer_kinds import KINDS as KINDS
@@ -56,13 +59,16 @@ class TextTokenizer:
         normalisation: Normalisation = "none",
         *,
         former: bool = False,
+        added: Sequence[str] = (),
     ) -> None:
-        """`former`: as earlier versions trained this kind."""
+        """`former`: as earlier versions trained this kind. `added`: entries that a user added."""
         self.kind = kind
         self.normalisation = normalisation
         self._kind = (KINDS[kind].former if former else None) or KINDS[kind]
         self._tokenizer = assemble(self._kind, learned, normalisation)
-        self._learned = learned
+        self._tokenizer.add_tokens([AddedToken(one, normalized=True) for one in added])
+        self._learned, self._former = learned, former
+        self.added = tuple(added)
         self.sentinels = sentinels_of(learned.vocabulary)
         entries = by_id(learned.vocabulary)
         pieces = entries[len(SPECIAL_TOKENS) : len(entries) - len(self.sentinels)]
@@ -70,6 +76,10 @@ class TextTokenizer:
             *[b""] * len(SPECIAL_TOKENS),
             *map(self._kind.token_bytes, pieces),
             *[b""] * len(self.sentinels),
+            *(
+                self._kind.token_bytes(one) if self._kind.space_prefix else one.encode()
+                for one in added
+            ),
         )
         self.vocabulary_size = len(self.token_bytes)
         """Special ids included; smaller than asked for where the text allowed no more."""
@@ -98,6 +108,19 @@ class TextTokenizer:
         """A new tokenizer with sentinels for so many corrupted spans as its last entries."""
         return TextTokenizer(self.kind, with_sentinels(self._learned, count), self.normalisation)
 
+    def with_added_tokens(self, tokens: Sequence[str]) -> TextTokenizer:
+        """The same tokenizer with these entries at its end. Raises UsageError where they cannot be added."""
+        check_added(tokens, self._tokenizer.get_vocab(), set(self.token_bytes))
+        changed = TextTokenizer(
+            self.kind,
+            self._learned,
+            self.normalisation,
+            former=self._former,
+            added=(*self.added, *tokens),
+        )
+        check_whole(changed, tokens, self.vocabulary_size)
+        return changed.with_special_ids(self.special_ids)
+
     def with_special_ids(self, special_ids: SpecialIds) -> Self:
         """The same tokenizer for a model that uses special tokens in another way."""
         changed = copy.copy(self)
@@ -123,7 +146,7 @@ class TextTokenizer:
         """
         (text,) = checked_texts([text])
         text = self.normalise(text)
-        length = self._kind.stable_length(text)
+        length = self._stable_length(text)
         (ids,) = self.encode([text[:length]])
         rest = text[length:]
         if self.space_prefix and rest:
@@ -133,6 +156,21 @@ class TextTokenizer:
             # spaces are lost, but a space says that the word before it is whole
             return ids, (self.text_separator if ids and rest else b"") + rest.strip().encode()
         return ids, rest.encode()
+
+    def _stable_length(self, text: str) -> int:
+        """How much of a text stays the same tokens whatever comes next. Where an added entry may begin that
+        is not whole yet, the text before it is as far as anybody knows."""
+        begin, end = 0, len(text)
+        if self.added:
+            longest = max(map(len, self.added))
+            for start in range(len(text) - 1, max(-1, len(text) - longest), -1):
+                if any(one.startswith(text[start:]) for one in self.added):
+                    end = start
+            first_added = self.vocabulary_size - len(self.added)
+            (ids,), (spans,) = self.encode([text[:end]]), self.offsets([text[:end]])
+            ends = [stop for i, (_, stop) in zip(ids, spans, strict=True) if i >= first_added]
+            begin = ends[-1] if ends else 0
+        return begin + self._kind.stable_length(text[begin:end])
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids. Special ids, `<unk>` too, add nothing to it.
@@ -206,14 +244,19 @@ class TextTokenizer:
         """
         try:
             content = json.loads(text)
+            given = content.pop("added_tokens", None) or []
             kind, normalisation, former = _recognised(content)
             vocabulary = content["model"]["vocab"]
             merges = [(left, right) for left, right in content["model"].get("merges", [])]
             unigram = kind == "unigram"
             learned = _scored(vocabulary, merges) if unigram else Learned(vocabulary, merges, [])
             _check_learned(kind, learned)
+            added = [entry["content"] for entry in given]
             with panics_are_errors("load"):
-                return cls(kind, learned, normalisation, former=former)
+                made = cls(kind, learned, normalisation, former=former, added=added)
+            if added and json.loads(made.to_json())["added_tokens"] != given:
+                raise ValueError("its added tokens are others")
+            return made
         except (
             ValueError,
             TypeError,

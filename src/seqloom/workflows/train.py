@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from seqloom import files, manifest
-from seqloom.config import RunConfig, TrainConfig
+from seqloom.config import RunConfig
 from seqloom.errors import DataError, FolderError, UsageError, counted, printable
 from seqloom.layers.low_rank import adapt, load_low_rank, low_rank_tensors, merged
 from seqloom.layers.recurrent.stack import runs_compiled_loops
@@ -307,7 +307,7 @@ def start_training(
             config.lora_rank,
             config.lora_alpha,
             config.seed,
-            trained=whole_parts(model_config),
+            trained=whole_parts(run_config, model_config),
         )
     objective = data.objective()
     optimizer = make_optimizer(model, config)
@@ -339,9 +339,8 @@ def log_start(training: Training) -> None:
         sizes += f", vocabulary {data.tokenizer.vocabulary_size:,}"
     model = describe_model(training.run_config)
     logger.info(f"training {model} ({sizes}) on {data.about()} for {counted(steps, 'step')}")
-    config = training.run_config.train
-    if config.lora_rank is not None or config.freeze:
-        logger.info(describe_trained(training.model, config))
+    if training.run_config.train.lora_rank is not None:
+        logger.info(describe_lora(training.model, training.run_config))
     if missing() and runs_compiled_loops(training.model):
         logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
@@ -349,19 +348,20 @@ def log_start(training: Training) -> None:
         )
 
 
-def describe_trained(model: nn.Module, config: TrainConfig) -> str:
-    """How many parameters of a model that is partly frozen are trained."""
-    parameters = dict(model.named_parameters())
-    trained = {name: one.numel() for name, one in parameters.items() if one.requires_grad}
-    total = sum(one.numel() for one in parameters.values())
-    line = f"trains {sum(trained.values()):,} of {total:,} parameters"
-    if config.lora_rank is None:
-        return line
-    line += f": LoRA of rank {config.lora_rank} on {', '.join(config.lora_targets)}"
-    for part in whole_parts(model.config):
-        whole = sum(size for name, size in trained.items() if name.startswith(part))
-        if whole:
-            line += f", and all {whole:,} of {part.rstrip('.')}"
+def describe_lora(model: nn.Module, run_config: RunConfig) -> str:
+    """What LoRA trains."""
+    config = run_config.train
+    named = model.named_parameters()
+    sizes = {name: one.numel() for name, one in named if one.requires_grad}
+    whole = {
+        part.rstrip("."): sum(size for name, size in sizes.items() if name.startswith(part))
+        for part in whole_parts(run_config, model.config)
+    }
+    low_rank = sum(sizes.values()) - sum(whole.values())
+    line = f"LoRA of rank {config.lora_rank} on {', '.join(config.lora_targets)}: {low_rank:,} parameters"
+    for part, size in whole.items():
+        if size:
+            line += f"; all {size:,} of {part}"
     return line
 
 

@@ -7,6 +7,7 @@ The tokenizers are tiny and trained here. The published ones are checked by
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 import json
@@ -313,6 +314,56 @@ def test_ids_and_offsets_are_those_of_transformers(family: str, text: str) -> No
     assert ids == theirs["input_ids"]
     if family != "t5":  # whose marks we count in
         assert spans == [tuple(span) for span in theirs["offset_mapping"]]
+
+
+NEW = ("<user>", "New York", "cat-like", "Äx")
+
+
+@cache
+def with_new_entries(family: str) -> tuple[HubTokenizer, Any]:
+    """(ours, theirs), with further entries."""
+    theirs = copy.deepcopy(peer(family))
+    theirs.add_tokens(list(NEW))
+    return made(family)[2].with_added_tokens(NEW), theirs
+
+
+@pytest.mark.parametrize("family", CLASSES)
+@settings(max_examples=20)
+@given(
+    parts=st.lists(st.one_of(words, st.sampled_from(NEW)), max_size=8), join=st.sampled_from(" -")
+)
+@example(parts=["the", "<user>", "New York", "cat"], join=" ")
+def test_added_entries_are_those_of_transformers(family: str, parts: list[str], join: str) -> None:
+    ours, theirs = with_new_entries(family)
+    text = join.join(parts)
+    if family == "t5" and any(token in text for token in ("<unk>", "</s>", "<pad>", "<extra_id_")):
+        return
+    ids = theirs(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert alone(ours, text) == ids
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_added_entries_are_written_and_read_back(family: str, tmp_path: Path) -> None:
+    ours, theirs = with_new_entries(family)
+    text = "the <user> in New York"
+    decoded = ours.decode(alone(ours, text))
+    wanted = theirs.decode(alone(ours, text), clean_up_tokenization_spaces=False)
+    assert decoded.lower() == wanted.lower()
+    # the spaces around an entry are no part of a text for a T5 and a GPT
+    assert decoded.replace(" ", "").lower() == text.replace(" ", "").lower()
+    assert family in ("gpt1", "t5") or decoded.lower() == text.lower()
+    write(tmp_path, tokenizer__json=ours.to_json())
+    config = {**made(family)[1], "vocab_size": ours.vocabulary_size}
+    again = read_hub_tokenizer(tmp_path, config)
+    assert (again.to_json(), again.token_bytes) == (ours.to_json(), ours.token_bytes)
+    assert again.special_ids == ours.special_ids
+    with pytest.raises(UsageError, match="must be new"):
+        again.with_added_tokens(["<user>"])
+
+
+def test_a_marian_gets_no_entries() -> None:
+    with pytest.raises(UsageError, match="not for a Marian"):
+        made("marian")[2].with_added_tokens(["<user>"])
 
 
 @pytest.mark.parametrize("family", ["t5", "unigram", "sentencepiece bpe"])

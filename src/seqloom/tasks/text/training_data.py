@@ -24,7 +24,12 @@ from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import UsageError, counted, printable
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.hub_origin import HubOrigin
-from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special_tokens
+from seqloom.interop.pretrained import (
+    Pretrained,
+    load_pretrained,
+    with_added_rows,
+    with_special_tokens,
+)
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
@@ -52,6 +57,7 @@ from seqloom.tasks.training_data import (
     learned_tokenizer,
     record_data,
 )
+from seqloom.text.added_tokens import with_added
 from seqloom.text.word_characters import alphabet_of
 from seqloom.training.objectives import HeadObjective
 
@@ -208,7 +214,9 @@ def start_from_checkpoint(
 ) -> ModelStart[E]:
     """The encoder and the tokenizer of `model.from`; also its head, where it is for the same labels."""
     checkpoint = run_config.model["from"]
-    pretrained = run_folder.pretrained_from(checkpoint)
+    pretrained = _with_added_tokens(
+        run_folder.pretrained_from(checkpoint), run_config.data.add_tokens
+    )
     tokenizer = pretrained.tokenizer
     assert tokenizer is not None
     if pretrained.kind == head_task.kind:
@@ -231,6 +239,28 @@ def start_from_checkpoint(
         pretrained = replace(pretrained, encoder_tensors=tensors, encoder_fields=fields)
     config = configure(run_config, head_task, tokenizer, examples, pretrained)
     return ModelStart(head_task, tokenizer, config, pretrained, pretrained.origin)
+
+
+def _with_added_tokens(pretrained: Pretrained, tokens: Sequence[str]) -> Pretrained:
+    """The same with further entries of its tokenizer, and rows for them. Raises UsageError where the rows
+    after those of the tokenizer are for special tokens."""
+    assert pretrained.tokenizer is not None
+    if not tokens:
+        return pretrained
+    if pretrained.encoder_fields["vocabulary_size"] > pretrained.vocabulary_size:
+        raise UsageError(
+            "data.add_tokens is not for a model that has special tokens after those of its tokenizer; start"
+            " from the model that it started from"
+        )
+    tokenizer, added = with_added(pretrained.tokenizer, tokens)
+    size = tokenizer.vocabulary_size
+    return replace(
+        pretrained,
+        tokenizer=tokenizer,
+        vocabulary_size=size,
+        encoder_fields={**pretrained.encoder_fields, "vocabulary_size": size},
+        encoder_tensors=with_added_rows(pretrained.encoder_tensors, added, size),
+    )
 
 
 def _check_stride(run_config: RunConfig, encoder: ModelConfig) -> None:

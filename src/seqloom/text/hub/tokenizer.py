@@ -21,9 +21,10 @@ from typing import Self, final
 
 from tokenizers import Encoding, Tokenizer
 
-from seqloom.errors import FolderError, SeqloomError, shown
+from seqloom.errors import FolderError, SeqloomError, UsageError, shown
 from seqloom.files import JsonObject, is_there, read_bytes, read_json_object
 from seqloom.protocols import SpecialIds
+from seqloom.text.added_tokens import added_token, check_added, check_whole
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.charsmap import Charsmap, NormalisedText
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, check_growth, entries_of
@@ -227,6 +228,30 @@ class HubTokenizer:
         """The same tokenizer for a model that uses special tokens in another way."""
         changed = copy.copy(self)
         changed.special_ids = special_ids
+        return changed
+
+    def with_added_tokens(self, tokens: Sequence[str]) -> HubTokenizer:
+        """The same tokenizer with further entries. Raises UsageError where they cannot be added."""
+        if self._marian:
+            raise UsageError(
+                "data.add_tokens is not for a Marian, whose files are those of sentencepiece; leave it out"
+            )
+        check_added(tokens, self._entries, set(self.token_bytes))
+        first = max(self._entries.values()) + 1
+        pipeline = json.loads(self._content)
+        new = {token: i for i, token in enumerate(tokens, start=first)}
+        listed = [{"id": i, **added_token(token)} for token, i in new.items()]
+        content = {**pipeline, "added_tokens": [*(pipeline.get("added_tokens") or []), *listed]}
+        ids = self.special_ids
+        changed = HubTokenizer(
+            json.dumps(content, ensure_ascii=False, indent=2),
+            {**self._entries, **new},
+            ids._replace(forbidden=tuple(i for i in ids.forbidden if i not in new.values())),
+            max(self.vocabulary_size, first + len(tokens)),
+            self._settings,
+            self._config,
+        )
+        check_whole(changed, tokens, first)
         return changed
 
     def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
