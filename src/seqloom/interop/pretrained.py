@@ -45,7 +45,7 @@ class Pretrained:
 
     encoder_type: str
     """Its family, of ours."""
-    encoder_fields: ConfigFields
+    encoder_fields: Fields
     """Of its configuration."""
     encoder_tensors: dict[str, Tensor]
     """By their names within the encoder; a tied one under its first name."""

@@ -247,7 +247,7 @@ def _with_added_tokens(pretrained: Pretrained, tokens: Sequence[str]) -> Pretrai
     assert pretrained.tokenizer is not None
     if not tokens:
         return pretrained
-    if pretrained.encoder_fields["vocabulary_size"] > pretrained.vocabulary_size:
+    if pretrained.encoder_fields["vocabulary_size"] != pretrained.vocabulary_size:
         raise UsageError(
             "data.add_tokens is not for a model that has special tokens after those of its tokenizer; start"
             " from the model that it started from"
