@@ -101,6 +101,24 @@ def test_a_prompt_is_read_once_for_all_its_answers(monkeypatch: pytest.MonkeyPat
     assert sum(read) == 2
 
 
+def test_what_prompts_have_in_common_is_read_once(
+    language_model: LoadedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = LanguageModelAnswers(language_model.model, language_model.tokenizer)
+    read: list[list[int]] = []
+    plain = scorer._read
+
+    def counted(texts: list[tuple[int, ...]], state: object) -> object:
+        read.append([len(text) for text in texts])
+        return plain(texts, state)
+
+    monkeypatch.setattr(scorer, "_read", counted)
+    pairs = [("a dog runs to it", " dog"), ("a dog runs to us", " dog"), ("a dog", " cat")]
+    scorer.score(pairs)
+    lengths = [len(ids) for ids in language_model.tokenizer.encode([one for one, _ in pairs])]
+    assert sum(map(sum, read)) < sum(lengths)
+
+
 def test_the_answer_of_greedy_decoding_is_greedy() -> None:
     run = load_run(RUNS / "text-gpt", "cpu")
     scorer = LanguageModelAnswers(run.model, run.tokenizer)

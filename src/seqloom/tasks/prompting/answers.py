@@ -152,9 +152,7 @@ class LanguageModelAnswers:
         return planned
 
     def _planned(self, prompt: Ids, whole: Ids, answer: str) -> _PlannedAnswer:
-        common = 0
-        while common < min(len(prompt), len(whole)) and prompt[common] == whole[common]:
-            common += 1
+        common = _common(prompt, whole)
         if common == 0 or common == len(whole):
             raise UsageError(
                 f"the answer {shown(answer)!r} must have a token after one of its prompt, but this model's"
@@ -171,13 +169,28 @@ class LanguageModelAnswers:
         return _PlannedAnswer(whole_span, subtracted, whole, len(whole) - common, first > 0)
 
     def _states(self, prompts: Sequence[Ids]) -> State:
-        tokens = pad(prompts, self.tokenizer.special_ids.pad).to(device_of(self.model))
+        """The state after each prompt. What all begin with, such as their shots, is read once."""
+        common = _common(min(prompts), max(prompts))
+        state = self._read([prompts[0][:common]], None)
+        rows = torch.zeros(len(prompts), dtype=torch.long, device=device_of(self.model))
+        return self._read([prompt[common:] for prompt in prompts], select_rows(state, rows))
+
+    def _read(self, texts: Sequence[Ids], state: State) -> State:
+        tokens = pad(texts, self.tokenizer.special_ids.pad).to(device_of(self.model))
         if not tokens.shape[1]:
-            return None
+            return state
         if isinstance(self.model, HiddenReader):
-            return self.model.read(tokens, None)[1]
+            return self.model.read(tokens, state)[1]
         model = cast(Decodable, self.model)
-        return target_log_probs(model, tokens, torch.full_like(tokens, IGNORE), None)[1]
+        return target_log_probs(model, tokens, torch.full_like(tokens, IGNORE), state)[1]
+
+
+def _common(first: Ids, second: Ids) -> int:
+    """How many ids both begin with."""
+    for at, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return at
+    return min(len(first), len(second))
 
 
 def _span(ids: Ids, first: int, scored: int) -> Span:
