@@ -82,6 +82,15 @@ def test_seeds_and_orders_are_measured_and_drawn(command: Any, files: Path) -> N
         assert not any(shot.startswith(own) for shot in shots)
 
 
+def test_the_labels_are_those_of_all_rows_and_examples(command: Any, files: Path) -> None:
+    (files / "a.csv").write_text("text,label\nx,one\ny,two\n")
+    (files / "b.csv").write_text("text,label\np,one\nq,three\nr,one\n")
+    shots = ("--shots=1", "--examples", files / "b.csv", "--limit=1", "--too-long=cut")
+    out = ("--template=topic", "--outputs", files / "out.jsonl", "--scores=raw")
+    assert command("prompt", RUNS / "text-gpt", files / "a.csv", *shots, *out).code == 0
+    assert json.loads((files / "out.jsonl").read_text())["options"] == ["one", "three", "two"]
+
+
 def test_equal_answers_are_a_tie_and_not_right(command: Any, files: Path) -> None:
     same = TEMPLATES.replace("a dog ||| the cat ||| it", "it ||| it")
     (files / "same.yaml").write_text(same.replace("[label]", "[0]"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple, final
 
 from seqloom import files
@@ -23,7 +22,7 @@ from seqloom.tasks.model import refuse_unread_data
 from seqloom.tasks.prompting.answers import LogProb, answer_scorer
 from seqloom.tasks.prompting.choices import ScoredItem, choose
 from seqloom.tasks.prompting.options import PromptOptions
-from seqloom.tasks.prompting.prompt_rows import read_prompt_rows
+from seqloom.tasks.prompting.prompt_rows import PromptRow, read_prompt_rows
 from seqloom.tasks.prompting.result import Answered, PromptResult, PromptRun, chance_of
 from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
 from seqloom.tasks.prompting.spread_chart import draw_spread, require_few_seeds
@@ -62,15 +61,17 @@ def prompt(
     outputs = None if options.outputs is None else new_file(options.outputs, (".jsonl",))
     template = read_template(options.template, options.name)
     answerer = _Answerer(run, options, request.decode)
-    items, left_out = _items(template, options, paths, request.data)
+    rows = _read(template, paths, request.data)
+    examples = _read(template, options.examples, request.data) if options.shots else []
+    items, left_out = _items(template, options, rows[: options.limit], [*rows, *examples])
     if not options.generate and not all(item.choices for item in items):
         logger.info("the template has no answer choices: answers are written and compared")
         answerer.writes = True
     kinds = answerer.kinds(items)
     pool = None
     if options.shots:
-        examples, _ = _items(template, replace(options, limit=None), options.examples, request.data)
-        pool = ShotPool(examples, options.shots, balanced=options.balanced)
+        solved, _ = _items(template, options, examples, rows)
+        pool = ShotPool(solved, options.shots, balanced=options.balanced)
     runs, lines = list[PromptRun](), list[str]()
     for seed in options.seed_numbers():
         drawn = [] if pool is None else pool.draw(seed)
@@ -97,17 +98,22 @@ def prompt(
     return result
 
 
-def _items(
-    template: PromptTemplate, options: PromptOptions, paths: Sequence[str], data: Settings
-) -> tuple[list[RenderedRow], int]:
-    """The rows of files as items with a right answer, and how many rows are none. Raises DataError where the
-    right answer is none of the choices, or there is no item."""
+def _read(template: PromptTemplate, paths: Sequence[str], data: Settings) -> list[PromptRow]:
     config = parse(DataConfig, data, "data.")
     _refuse_unread(template, data, paths, config)
     with logged_report() as report:
-        rows = read_prompt_rows(paths, config, report, template.task)
-    rows = rows[: options.limit]
-    rendered = render(template, rows, options.fields(), options.label_names())
+        return read_prompt_rows(paths, config, report, template.task)
+
+
+def _items(
+    template: PromptTemplate,
+    options: PromptOptions,
+    rows: Sequence[PromptRow],
+    others: Sequence[PromptRow],
+) -> tuple[list[RenderedRow], int]:
+    """Rows as items with a right answer, and how many rows are none; `others` have labels too. Raises
+    DataError where the right answer is none of the choices, or there is no item."""
+    rendered = render(template, rows, options.fields(), options.label_names(), others)
     items = [one for one in rendered if one.targets]
     left_out = len(rows) - len(items)
     if left_out:
@@ -117,7 +123,7 @@ def _items(
     if not items:
         raise DataError(
             "there must be a row for which the template has a prompt and a right answer, but there is none",
-            paths[0],
+            rows[0].path if rows else None,
         )
     for one in items:
         if one.choices is not None and one.targets[0] not in one.choices:
@@ -161,22 +167,22 @@ class _Answerer:
 
     def __init__(self, run: LoadedRun, options: PromptOptions, decode: Settings) -> None:
         """Raises UsageError for a model that writes no text."""
-        self.run, self.options = run, options
+        self.run, self.options, self.decode = run, options, decode
         self.writes = options.generate
         self.scorer = answer_scorer(run)
         self.writer = AnswerWriter(run, decode)
         self.known: dict[tuple[str, str], LogProb] = {}
         self.cut = 0
-        if decode and not self.writes:
-            raise UsageError(
-                f"decode.{next(iter(decode))} changes nothing where answers are not written; leave it"
-                " out, or add --generate"
-            )
 
     def kinds(self, items: Sequence[RenderedRow]) -> tuple[str, ...]:
         """How answers are judged. Raises UsageError where none of the ways that were asked for is open."""
         if self.writes:
             return WRITTEN
+        if self.decode:
+            raise UsageError(
+                f"decode.{next(iter(self.decode))} changes nothing where answers are not written; leave it"
+                " out, or add --generate"
+            )
         kinds = list(self.options.checked_scores())
         closed = {}
         if not self.scorer.has_empty_prompt:

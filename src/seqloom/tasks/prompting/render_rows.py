@@ -185,8 +185,9 @@ def render(request: Row) -> list[Row]:
     of its `row`, if it is that of a row."""
     try:
         renderer = Renderer(request)
-        rows = _each(request["rows"], renderer.with_fields)
-        names = _names_of_labels(renderer, rows)
+        count = len(request["rows"])
+        complete = _each([*request["rows"], *request["others"]], renderer.with_fields)
+        names, rows = _names_of_labels(renderer, complete), complete[:count]
         return _each(rows, lambda row: renderer.render(renderer.with_label(row, names)))
     except RowError as error:
         return [{"error": str(error), "row": error.number}]

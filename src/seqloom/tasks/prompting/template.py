@@ -121,10 +121,12 @@ def render(
     rows: Sequence[PromptRow],
     fields: Mapping[str, str],
     labels: Mapping[str, str] | None,
+    others: Sequence[PromptRow] = (),
 ) -> list[RenderedRow]:
     """What the template makes of each row, without rows for which it is empty. `fields` are columns, or
     expressions over columns, under other names; `labels` is the name of each label in the order of their
-    numbers. Raises UsageError for a template that is none, DataError where it fails for a row."""
+    numbers, by default all that occur in these rows and in `others`. Raises UsageError for a template that
+    is none, DataError where it fails for a row."""
     request = {
         "jinja": template.jinja,
         "choices": template.answer_choices,
@@ -132,11 +134,12 @@ def render(
         "labels": None if labels is None else dict(labels),
         "content_free": CONTENT_FREE,
         "rows": [row.fields for row in rows],
-        "seconds": SECONDS + len(rows) // 20,
+        "others": [row.fields for row in others] if labels is None else [],
+        "seconds": SECONDS + (len(rows) + len(others)) // 20,
     }
     answers = _in_own_process(request, template)
     if answers and "error" in answers[0]:
-        _refuse(template, rows, answers[0])
+        _refuse(template, [*rows, *others], answers[0])
     rendered = []
     for row, answer in zip(rows, answers, strict=True):
         prompt, *targets = answer["parts"]
@@ -180,9 +183,10 @@ def _refuse(template: PromptTemplate, rows: Sequence[PromptRow], answer: JsonObj
     if not isinstance(number, int):
         raise UsageError(f"{which} is not Jinja that can be used: {problem}")
     row = rows[number]
-    raise DataError(
-        f"{which} fails for this row: {problem} (columns: {listed(list(row.fields))}); name a column as the"
-        " template has it with --field NAME=COLUMN, or number labels with --labels FIRST,SECOND",
-        row.path,
-        row.line,
-    )
+    hint = ""
+    if "undefined" in problem or "has no" in problem:
+        hint = (
+            f" (columns: {listed(list(row.fields))}); name a column as the template has it with --field"
+            " NAME=COLUMN, or number labels with --labels FIRST,SECOND"
+        )
+    raise DataError(f"{which} fails for this row: {problem}{hint}", row.path, row.line)
