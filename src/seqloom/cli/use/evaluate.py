@@ -37,7 +37,8 @@ def evaluate(
     Args:
         folder: A run folder.
         data: Files in the same forms as for train: pairs, texts for a language model, labelled examples or
-            images. For sentence vectors a table of two texts and a score.
+            images. For sentence vectors a table of two texts and a score. For a text-to-text model of several
+            tasks each file as TASK=FILE.
         settings: key=value for data.*, decode.* and evaluate.*, such as decode.beam=1.
         outputs: Also write the model's texts or labels to this new file, one a line.
         stride: For a language model with limited context: the step between the windows over a long text. By

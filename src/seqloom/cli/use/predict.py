@@ -24,6 +24,7 @@ def predict(
         folder: A run folder.
         file: A text file with one input in each line. For labels, tags, questions and choices also a file as
             for train. - or nothing is standard input. For images any number of image, .npz or IDX files.
+            For a text-to-text model of several tasks TASK=FILE, or TASK=- for standard input.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
         trace: A new file that shows each step of the search: the candidates, which are kept, and why others
             are dropped.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from seqloom.config import RunConfig
-from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import TRAINED_ON, data
 from seqloom.tasks.text_to_text.check_mixture import check
@@ -46,16 +45,13 @@ def unused(run: RunConfig) -> Mapping[str, str]:
     return reasons
 
 
-TEXT_TO_TEXT: Task = replace(
-    (
-        pairs := pair_task(
-            "text2text-generation", "a text in; another text out", measures.TRANSLATION
-        )
-    ),
-    settings=pairs.settings | MIXING | {"tasks"},
+OF_PAIRS = pair_task("text2text-generation", "a text in; another text out", measures.TRANSLATION)
+TEXT_TO_TEXT = replace(
+    OF_PAIRS,
+    settings=OF_PAIRS.settings | MIXING | {"tasks"},
     open=partial(open_text_model, text_to_text_model),
     training_data=prepare,
     check=check,
-    best=(*pairs.best, SCORE),
+    best=(*OF_PAIRS.best, SCORE),
     unused=unused,
 )
