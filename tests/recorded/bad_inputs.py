@@ -427,6 +427,8 @@ BAD = [
         "rescore gpt bad-nbest.jsonl",
         _written("bad-nbest.jsonl", '{"id": "a", "nbest": []}\n'),
     ),
+    bad("prompt-orders", "prompt gpt data/reviews-test.csv --template sentiment --orders 2"),
+    bad("prompt-template", "prompt gpt data/reviews-test.csv --template data/reviews.csv"),
     bad("rescore-tune", "rescore gpt data/nbest.jsonl --tune data/nbest-unknown.jsonl"),
     bad(
         "degeneration-strategy",

@@ -208,6 +208,8 @@ rescore: rescore kn data/nbest.jsonl --beside rnn --tune data/nbest-dev.jsonl --
     --json
 rescore-table: rescore gpt data/nbest.jsonl --weights given=1,lm=2,words=-1 --metric cer
 rescore-unknown: rescore kn data/nbest-unknown.jsonl
+prompt: prompt gpt data/reviews-test.csv --template sentiment --shots 1 --examples data/reviews.csv --orders 2
+    --too-long cut --json
 degeneration: degeneration rnn data/held.txt --prompt-tokens 2 --new-tokens 4 --limit 5
     --strategies greedy,beam=2,top_p=0.9 --output degeneration.json --samples-output samples.jsonl --json
 exact-language: exact gpt --prompt 'the red' --beams 1,2 --nodes 200 --max-length 4 --json

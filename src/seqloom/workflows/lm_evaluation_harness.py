@@ -48,12 +48,19 @@ class SeqloomLM(LM):  # type: ignore[misc]  # the harness is not there where typ
         device: str | None = None,
         batch_size: object = None,
         max_batch_size: object = None,
+        add_bos_token: bool | None = None,
     ) -> None:
         """The sizes of batches that the harness hands on change nothing: they are chosen by tokens. It says
-        cuda:0 where no device is named, also on machines without one: all but cpu means auto."""
+        cuda:0 where no device is named, also on machines without one: all but cpu means auto.
+        `add_bos_token` is whether what begins a text is read before a context; by default as the tokenizer
+        has it, which of GPT-2 adds nothing.
+        """
         super().__init__()
         self.run = load_run(pretrained, "cpu" if device == "cpu" else "auto")
-        self.scorer = answer_scorer(self.run)
+        tokenizer = self.run.tokenizer
+        if add_bos_token is None:
+            add_bos_token = not tokenizer.pretrained or bool(tokenizer.template.prefix)
+        self.scorer = answer_scorer(self.run, None if add_bos_token else ())
 
     def loglikelihood(self, requests: Sequence[HarnessRequest]) -> list[tuple[float, bool]]:
         """(log P of each continuation after its context, whether greedy decoding writes it)."""

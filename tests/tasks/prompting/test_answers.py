@@ -52,6 +52,16 @@ def test_a_text_cut_as_a_whole_is_the_sum_of_prompt_and_answer(language_model: L
         assert score.tokens >= 1
 
 
+def test_a_prompt_may_begin_with_no_mark() -> None:
+    run = load_run(RUNS / "text-gpt", "cpu")
+    (score,) = LanguageModelAnswers(run.model, run.tokenizer, ()).score([("the red", " dog sees")])
+    (ids,) = run.tokenizer.encode(["the red dog sees"])
+    special_ids = run.tokenizer.special_ids._replace(bos=(), eos=None)
+    (expected,) = score_texts(run.model, [ids], special_ids)
+    # the first token is only read
+    assert score.value == pytest.approx(float(expected.log_probs[1:].sum()), abs=1e-5)
+
+
 def test_nothing_is_lost_where_a_token_lies_across_the_join() -> None:
     run = load_run(RUNS / "text-gpt-bpe", "cpu")
     prompt, answer = _across_the_join(run)

@@ -103,10 +103,14 @@ class _PlannedAnswer(NamedTuple):
 class LanguageModelAnswers:
     """A language model: the answer continues the prompt."""
 
-    def __init__(self, model: nn.Module, tokenizer: StoredTokenizer) -> None:
+    def __init__(
+        self, model: nn.Module, tokenizer: StoredTokenizer, bos: Ids | None = None
+    ) -> None:
+        """`bos` is read before a prompt, unless that is empty; by default what begins a text."""
         self.model, self.tokenizer = model, tokenizer
         self.context = context_of(model)
         special_ids = tokenizer.special_ids
+        self.bos = special_ids.bos if bos is None else bos
         end = () if special_ids.eos is None else (special_ids.eos,)
         self.empty_prompt = special_ids.bos or end
         self.has_empty_prompt = bool(self.empty_prompt)
@@ -146,7 +150,7 @@ class LanguageModelAnswers:
         planned = []
         for prompt, answer in moved:
             # where nothing begins a text (GPT-2), it follows the end of another one
-            before = self.tokenizer.special_ids.bos if prompt else self.empty_prompt
+            before = self.bos if prompt else self.empty_prompt
             ids, whole = texts[prompt], texts[prompt + answer]
             planned.append(self._planned((*before, *ids), (*before, *whole), answer))
         return planned
@@ -244,10 +248,10 @@ class TextPairAnswers:
         return read_source(self.model, sources.to(device_of(self.model)))
 
 
-def answer_scorer(run: LoadedRun) -> AnswerScorer:
+def answer_scorer(run: LoadedRun, bos: Ids | None = None) -> AnswerScorer:
     """The scorer for a model. Raises UsageError for one that writes no text."""
     if run.task == TASK:
-        return LanguageModelAnswers(run.model, run.tokenizer)
+        return LanguageModelAnswers(run.model, run.tokenizer, bos)
     if not isinstance(run.model, EncoderDecoder) and hub_task(run.task) != "translation":
         raise no_such_verb(run.folder, run.task, "prompt")
     return TextPairAnswers(run.model, run.tokenizer)
