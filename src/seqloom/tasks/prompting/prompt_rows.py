@@ -17,6 +17,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labelled import form_of, read_labelled
 from seqloom.data.readers.multiple_choice import LABEL_ENDINGS, read_choices
 from seqloom.data.readers.nbest import number_in
+from seqloom.data.readers.records import refuse_pipe
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError, counted
 
@@ -104,6 +105,7 @@ def _table_rows(
 
 
 def _is_squad(file: DataFile) -> bool:
+    refuse_pipe(file.path)  # for it is read once more
     articles = as_list(field_of(read_document(replace(file, report=ReadReport())), "data")) or []
     return any(as_list(field_of(one, "paragraphs")) for one in articles)
 

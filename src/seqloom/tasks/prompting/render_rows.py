@@ -195,11 +195,17 @@ def render(request: Row) -> list[Row]:
         return [{"error": str(error) or type(error).__name__, "row": None}]
 
 
+def _limit(what: int, most: int) -> None:
+    """Bounds a resource of this process, below what already bounds it."""
+    _, hard = resource.getrlimit(what)
+    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (bound, hard))
+
+
 def main() -> None:
     request = json.load(sys.stdin)
-    seconds = request["seconds"]
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _limit(resource.RLIMIT_CPU, request["seconds"])
+    _limit(resource.RLIMIT_AS, MEMORY)
     signal.signal(signal.SIGALRM, _out_of_time)
     json.dump(render(request), sys.stdout)
 

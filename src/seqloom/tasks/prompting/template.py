@@ -160,7 +160,7 @@ def render(
 
 def _in_own_process(request: JsonObject, template: PromptTemplate) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-I", str(PROGRAM)],
+        [sys.executable, "-P", str(PROGRAM)],
         input=json.dumps(request),
         capture_output=True,
         text=True,
