@@ -44,9 +44,11 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tune(base: Path, folder: Path, *settings: str, family: str = "t5", **options: Any) -> Path:
-    training, validation = data_of(family, folder.parent)
+    """All learn from pairs but a GPT, which learns from texts unless the task is named."""
+    kind = "gpt" if family == "gpt" else "t5"
+    training, validation = data_of(kind, folder.parent)
     train(
-        options.pop("task", task_of(family)),
+        options.pop("task", task_of(kind)),
         [training],
         validation=[validation],
         output_dir=folder,
@@ -157,6 +159,8 @@ def test_the_base_is_found_where_it_is_and_refused_where_it_is_another(
         ([*PROMPT, "train.weight_decay=0.5"], "t5", "train.weight_decay changes nothing where"),
         ([*PROMPT, "model.dropout=0.5"], "t5", "model.dropout changes nothing where"),
         ([*PROMPT, "train.prompt_text= "], "t5", "must hold a word"),
+        (["train.prompt_length=999"], "gpt", "must leave room for a text in model.context=64"),
+        (PROMPT, "recurrent_lm", "a recurrent_lm carries its state on"),
         (["train.prompt_length=0"], "t5", "train.prompt_length must be greater than or equal to 1"),
     ],
 )
@@ -165,8 +169,8 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         train(
-            "translation",
-            [data_of("t5", tmp_path)[0]],
+            task_of(start or "t5"),
+            [data_of(start or "t5", tmp_path)[0]],
             output_dir=tmp_path / "new",
             start=None if start is None else bases / start,
             settings=settings,

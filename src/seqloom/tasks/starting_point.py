@@ -55,6 +55,9 @@ class StartingPoint(NamedTuple):
         """The most tokens of a text, special ones included, in training; None where there is no limit."""
         if isinstance(self.config, TransformerConfig):
             return self.config.longest_text
+        # what others call a context is no number of tokens
+        if issubclass(model_family(self.family)[1], EncoderDecoder):
+            return None
         return context_of(self.config)
 
     def for_text_pairs(self) -> StartingPoint:
@@ -128,6 +131,11 @@ def starting_point(
     length = run.train.prompt_length
     if length is None:
         return start
+    if start.longest_text is not None and length >= start.longest_text:
+        raise UsageError(
+            f"train.prompt_length must leave room for a text in model.context={start.longest_text}, but is"
+            f" {length:,}"
+        )
     prompted = FrozenBase.of(str(run.model["from"]), loaded.weights, length, folder.absolute())
     ids = first_prompt(loaded.tokenizer, length, run.train.prompt_text, run.train.seed)
     return start._replace(prompted=prompted, prompt_ids=ids)

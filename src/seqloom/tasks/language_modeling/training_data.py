@@ -230,6 +230,11 @@ def make_plan(
             f" is {output}"
         )
     carries = getattr(family, "carries", False)  # a family from a plugin need not say it
+    if carries and train.prompt_length is not None:
+        raise UsageError(
+            "train.prompt_length is for models that read each window from its beginning, such as gpt, but a"
+            f" {run_config.model['name']} carries its state on and would read the prompt now and then"
+        )
     window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
         raise UsageError(
