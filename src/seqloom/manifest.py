@@ -106,7 +106,8 @@ def problem(folder: Path, listed: FileList, names: Collection[str] | None = None
 def _is_inside(folder: Path, name: str) -> bool:
     """Whether it is the name of a file in a folder, or in its folder of the adapter."""
     inner = name.removeprefix(f"{ADAPTER}/")
-    return os.path.basename(inner) == inner and not (folder / name).parent.is_symlink()
+    is_linked = inner != name and (folder / ADAPTER).is_symlink()
+    return os.path.basename(inner) == inner and not is_linked
 
 
 def begin(folder: Path, settings: files.JsonObject) -> None:
