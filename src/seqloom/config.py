@@ -46,6 +46,12 @@ def _task_name(name: str) -> str:
     return name
 
 
+def _some(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("must name something")
+    return values
+
+
 def tokenizer_kind(name: object) -> object:
     """The name of a tokenizer kind. An old name is replaced, with a notice."""
     if name == "blanks":
@@ -288,7 +294,7 @@ class TrainConfig:
     head. Needs --from."""
     lora_alpha: Annotated[float, Field(gt=0, le=MOST)] = 8.0
     """α of LoRA, whose updates are scaled by α / lora_rank."""
-    lora_targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = ("query", "value")
+    lora_targets: Annotated[tuple[LoraTarget, ...], AfterValidator(_some)] = ("query", "value")
     """The maps that LoRA updates: query, key, value, attention-output, feed-forward."""
     word_vectors: str | None = None
     """File of word vectors (word2vec, GloVe, fastText; text or binary) that initialise the embedding."""

@@ -58,10 +58,8 @@ def tuned(base: Path, folder: Path, *settings: str, **options: Any) -> Path:
         task_of(family),
         [training],
         validation=[validation],
-        output_dir=folder / "run",
-        start=base,
         settings=["train.max_steps=4", *LORA, *settings],
-        **options,
+        **{"output_dir": folder / "run", "start": base, **options},
     )
     return folder / "run"
 
@@ -156,6 +154,8 @@ def test_the_adapter_of_a_run_opens_wherever_it_is(
     for place in (moved, tmp_path / "imported"):
         for name, tensor in load_run(place).model.state_dict().items():
             assert torch.allclose(tensor, wanted[name], rtol=0, atol=1e-7), name
+    with pytest.raises(UsageError, match="start from a whole model"):
+        tuned(bases / family, tmp_path, start=moved)
     data = data_of("gpt" if family == "hub" else family, tmp_path)[1]
     loss = metrics(moved, data)["loss"]
     assert loss == pytest.approx(metrics(run, data)["loss"], abs=1e-5)

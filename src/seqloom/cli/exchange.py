@@ -17,8 +17,9 @@ def import_model(
     """Make a run folder from a Hugging Face model or an ARPA file.
 
     Args:
-        place: A directory with config.json and model.safetensors; hf://NAME or hf://NAME@REVISION, which is
-            downloaded; or the ARPA file of an n-gram model, also .gz.
+        place: A directory with config.json and model.safetensors; one with an adapter of PEFT, which is
+            merged into its base; hf://NAME or hf://NAME@REVISION, which is downloaded; or the ARPA file of an
+            n-gram model, also .gz.
         folder: The new run folder.
         dtype: Type of the weights: float32, float64, bfloat16 or float16. By default 16-bit weights become
             float32 and others stay as they are.

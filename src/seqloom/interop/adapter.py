@@ -44,6 +44,8 @@ WITHOUT_EFFECT = {
 """Keys that change nothing in a trained adapter."""
 PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 """Values of init_lora_weights that leave the weights of the base alone."""
+MOST_OF_PATTERN, MOST_REPEATS = 1000, 4
+"""Signs of a pattern of names, and its repetitions, each of which multiplies the time that it takes."""
 MERGE_FIRST = "merge it into its base with peft (merge_and_unload), save that, and name its folder"
 
 
@@ -139,6 +141,7 @@ def _read_config(folder: Path) -> Fields:
             raise FolderError(
                 f"{printable(key)}={shown(value)} is not known here; {MERGE_FIRST}", path
             )
+    _check_patterns(content, path)
     return content
 
 
@@ -190,17 +193,34 @@ def _setting(
     """r or α of a module: what the first pattern says that fits its name, else the common one."""
     value = content.get(key, usual)
     for form, other in (as_object(content.get(pattern)) or {}).items():
-        try:
-            if re.match(rf"(.*\.)?({form})$", module):
-                value = other
-                break
-        except re.error:
-            raise FolderError(
-                f"{pattern} must have patterns, but has {shown(form)}", path
-            ) from None
+        if re.match(rf"(.*\.)?({form})$", module):
+            value = other
+            break
     if type(value) not in (int, float) or not 0 < float(str(value)) < math.inf:
         raise FolderError(f"{key} must be a number above 0, but is {shown(value)}", path)
     return float(str(value))
+
+
+def _check_patterns(content: JsonObject, path: Path) -> None:
+    """Raises FolderError for a pattern of names that is none, or that could take forever."""
+    forms = [content.get(key) for key in ("target_modules", "exclude_modules", "layers_pattern")]
+    forms += as_list(content.get("layers_pattern")) or []
+    for key in ("rank_pattern", "alpha_pattern"):
+        forms += as_object(content.get(key)) or {}
+    for form in forms:
+        if not isinstance(form, str):
+            continue
+        problem = ""
+        if len(form) > MOST_OF_PATTERN or len(re.findall(r"[*+{]", form)) > MOST_REPEATS:
+            problem = "is long or repeats much"
+        elif re.search(r"\)[*+{]", form):
+            problem = "repeats a group"
+        try:
+            re.compile(form)
+        except (re.error, OverflowError, RecursionError) as error:
+            problem = f"is none ({error})"
+        if problem:
+            raise FolderError(f"names must be simple patterns, but {shown(form)} {problem}", path)
 
 
 def matches(names: object, module: str) -> bool:
@@ -236,18 +256,12 @@ def is_target(content: JsonObject, module: str) -> bool:
 
 def _check_targets(content: JsonObject, modules: Iterable[str], folder: Path) -> None:
     """Raises FolderError for an update of a module that is not a target: PEFT would leave it out."""
-    path = folder / ADAPTER_CONFIG
-    try:
-        wrong = [module for module in modules if not is_target(content, module)]
-    except re.error as error:
-        raise FolderError(
-            f"target_modules and the like must be names or patterns, but are not ({error})", path
-        ) from None
+    wrong = [module for module in modules if not is_target(content, module)]
     if wrong:
         raise FolderError(
             f"target_modules, exclude_modules and layers_to_transform must name every module that"
             f" {ADAPTER_WEIGHTS} updates, but do not name {listed(wrong)}",
-            path,
+            folder / ADAPTER_CONFIG,
         )
 
 

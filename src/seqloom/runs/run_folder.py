@@ -13,6 +13,7 @@
     metrics.jsonl           one line a report; whole lines only
     checkpoint-STEP/        while it trains, and to go on
     model.safetensors       the best checkpoint's weights, once training is over
+    adapter/                with LoRA, its updates alone, in the files of PEFT
     unfinished.json         while it trains, from the first file on: sizes and SHA-256 of these files
     manifest.json           the same at the end: the folder is finished and whole
     README.md               the model card

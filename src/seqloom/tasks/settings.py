@@ -10,6 +10,7 @@ from typing import Any
 
 from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig
 from seqloom.errors import UsageError, printable
+from seqloom.interop.adapter import is_adapter
 from seqloom.interop.hub import is_hub_name
 from seqloom.models import all_families, families_for, model_family
 from seqloom.models.config_checks import fields_of_tasks
@@ -206,6 +207,12 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
         raise UsageError(
             f"--from brings its own model ({found}), so --model must be left out, but is"
             f" {printable(str(named))}"
+        )
+    needs_whole = run.train.lora_rank is not None or run.train.prompt_length is not None
+    if needs_whole and is_adapter(run_folder.resolve_folder(model["from"])):
+        raise UsageError(
+            f"LoRA and prompts start from a whole model, but {printable(str(model['from']))} is an adapter;"
+            " merge it first: seqloom import"
         )
     if issubclass(model_family(found)[1], FittedModel):
         raise UsageError(
