@@ -82,6 +82,25 @@ def test_seeds_and_orders_are_measured_and_drawn(command: Any, files: Path) -> N
         assert not any(shot.startswith(own) for shot in shots)
 
 
+@pytest.mark.parametrize(
+    ("runs", "axis", "lines"),
+    [
+        (["--orders=3"], "order of the shots", ["raw", "byte"]),
+        (["--seeds=4,2"], "seed of the shots", ["raw", "byte"]),
+        (["--seeds=4,2", "--orders=2"], "order of the shots", ["seed 4", "seed 2"]),
+    ],
+)
+def test_the_chart_shows_orders_or_seeds(
+    command: Any, files: Path, runs: list[str], axis: str, lines: list[str]
+) -> None:
+    words = ("--template", files / "t.yaml", "--shots=2", "--examples", files / "train.csv")
+    more = ("--scores=raw,byte", "--too-long=cut", "--plot", files / "c.json", *runs)
+    assert command("prompt", RUNS / "text-gpt", files / "test.csv", *words, *more).code == 0
+    chart = (files / "c.json").read_text()
+    assert axis in chart
+    assert all(f'"series": "{line}"' in chart for line in lines)
+
+
 def test_the_labels_are_those_of_all_rows_and_examples(command: Any, files: Path) -> None:
     (files / "a.csv").write_text("text,label\nx,one\ny,two\n")
     (files / "b.csv").write_text("text,label\np,one\nq,three\nr,one\n")
@@ -113,6 +132,7 @@ def test_equal_answers_are_a_tie_and_not_right(command: Any, files: Path) -> Non
         (["--set", "data.label=label"], "data.label changes nothing here"),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--plot", "x.png"], "--plot changes nothing without shots"),
+        (["--shots=1", "--examples=train.csv", "--plot=x.png"], "--plot shows several runs, but"),
         (["--outputs", "out.csv"], "must end in .jsonl"),
         (["--field", "label=text"], "test.csv:2: template 'sees'"),
         (["--field", "label=label+7"], "list object has no element 7"),

@@ -54,7 +54,7 @@ class PromptOptions:
     outputs: str | None = None
     """A new .jsonl file: each prompt, its answers, their scores, which was chosen, which is right."""
     plot: str | None = None
-    """A new picture (.png, .svg, .html) of the accuracy by order of the shots."""
+    """A new picture (.png, .svg, .html) of the accuracy by order of the shots, or by seed."""
 
     def checked_scores(self) -> tuple[str, ...]:
         """The kinds of scores. Raises UsageError for one that there is not."""
@@ -127,6 +127,10 @@ class PromptOptions:
         if not self.shots and idle:
             raise UsageError(
                 f"{idle[0]} changes nothing without shots; leave it out, or add --shots"
+            )
+        if self.plot is not None and self.orders * len(seeds) == 1:
+            raise UsageError(
+                "--plot shows several runs, but there is one; add --orders 10, or --seeds 0,1,2"
             )
         if self.shots and not self.examples:
             raise UsageError("--shots are drawn from --examples FILE, but none is named")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, counted
 from seqloom.explaining.charts import MOST_SERIES, line_chart, require_extra, save_chart
 from seqloom.tasks.prompting.result import PromptResult
 
@@ -19,31 +19,34 @@ def require_few_seeds(seeds: Sequence[int]) -> None:
 
 
 def draw_spread(result: PromptResult, path: Path) -> None:
-    """A line for each kind of score over the orders of the shots, the first with its intervals; with several
-    seeds a line for each of them, of the first kind alone."""
+    """Accuracy over the orders of the shots, or over the seeds where there is one order: a line for each kind
+    of score, the first with its intervals. With several seeds and orders a line for each seed, of the first
+    kind alone."""
     seeds = result.seeds()
-    first = result.kinds[0]
+    first, shots = result.kinds[0], counted(result.shots, "shot")
+    by_order = len(result.runs) > len(seeds)
     bands = {}
-    if len(seeds) == 1:
-        (runs,) = seeds.values()
-        series = {
-            kind: [(run.order + 1.0, run.accuracy(kind).value) for run in runs]
-            for kind in result.kinds
-        }
-        accuracies = [(run.order + 1.0, run.accuracy(first)) for run in runs]
-        bands = {first: [(order, one.low, one.high) for order, one in accuracies]}
-        what = f"the band is the 95 % interval of {first}"
-    else:
+    if by_order and len(seeds) > 1:
         series = {
             f"seed {seed}": [(run.order + 1.0, run.accuracy(first).value) for run in runs]
             for seed, runs in seeds.items()
         }
         what = f"answers chosen by {first}"
+    else:
+        runs = result.runs if by_order else sorted(result.runs, key=lambda run: run.seed)
+        places = [float(run.order + 1 if by_order else run.seed) for run in runs]
+        series = {
+            kind: [(at, run.accuracy(kind).value) for at, run in zip(places, runs, strict=True)]
+            for kind in result.kinds
+        }
+        accuracies = zip(places, [run.accuracy(first) for run in runs], strict=True)
+        bands = {first: [(at, one.low, one.high) for at, one in accuracies]}
+        what = f"the band is the 95 % interval of {first}"
     chart = line_chart(
         series,
-        x="order of the shots",
+        x="order of the shots" if by_order else "seed of the shots",
         y="accuracy, %",
-        title=f"{result.template}: the same {result.shots} shots in other orders",
+        title=f"{result.template}: {'orders' if by_order else 'draws'} of {shots}",
         subtitle=f"{result.items:,} items; {what}",
         bands=bands,
     )
