@@ -219,6 +219,41 @@ def test_a_mixture_of_one_needs_no_name(place: Path, tmp_path: Path, family: str
     assert len(model.predict(["a red cat"])) == 1
 
 
+def test_a_mixture_starts_from_a_trained_model(run: Path, place: Path, tmp_path: Path) -> None:
+    """With its tokenizer, whatever tasks it had."""
+    content = read_run_file(str(place / "run.yaml"))
+    content |= {"model": {}, "data": {}, "tasks": {"new": content["tasks"]["up"]}}
+    content["train"] |= {"max_steps": 1, "best": "loss"}
+    (tmp_path / "from.yaml").write_text(yaml.safe_dump(content))
+    config = str(tmp_path / "from.yaml")
+    folder = train(config=config, output_dir=tmp_path / "tuned", start=run).folder
+    assert (folder / "tokenizer.json").read_bytes() == (run / "tokenizer.json").read_bytes()
+    assert seqloom.load(folder, "cpu").predict(["a red cat"], task="new")
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_an_answer_that_the_tokenizer_cannot_write_is_said(
+    tags: bool, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A label is known by what is written of it: `red / x`. A word that is cut in three has no tag."""
+    rows = [f"{one}\t{one.split()[1]}/x\n" for one in PHRASES]
+    sentences = [f"{one.split()[1]}/x\tADJ\nis\tVERB\n\n" for one in PHRASES]
+    (tmp_path / "odd.tsv").write_text("text\tlabel\n" + "".join(rows))
+    (tmp_path / "odd.conll").write_text("".join(sentences))
+    task, path = (
+        ("token-classification", "odd.conll") if tags else ("text-classification", "odd.tsv")
+    )
+    content = read_run_file(str(place / "run.yaml"))
+    content |= {"data": {"tokenizer": "words"}, "tasks": {"odd": one_task(task, tmp_path / path)}}
+    content["train"] |= {"max_steps": 1, "best": "loss"}
+    (tmp_path / "odd.yaml").write_text(yaml.safe_dump(content))
+    with caplog.at_level("INFO", "seqloom"):
+        train(config=str(tmp_path / "odd.yaml"), output_dir=tmp_path / "odd")
+    said = "odd: the tokenizer cannot write 3 of 3 answers so that they are read as themselves: 'blue/x ADJ"
+    assert (said in caplog.text) == tags
+    assert ("cannot write" in caplog.text) == tags
+
+
 def changed(content: dict[str, Any], path: str, value: object) -> None:
     *parents, last = path.split(".")
     for parent in parents:

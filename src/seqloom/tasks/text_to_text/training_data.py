@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.mixing import JoinedStores, Mixing
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import TokenStore
-from seqloom.errors import counted
+from seqloom.errors import counted, printable
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
 from seqloom.protocols import Rows
 from seqloom.runs.progress import log_progress, mute_logs, named_logs
@@ -31,7 +32,6 @@ from seqloom.tasks.training_data import (
     stored_reading_settings,
 )
 from seqloom.tasks.translation import measures
-from seqloom.tasks.translation.evaluate_pairs import log_unwritable
 from seqloom.tasks.translation.training_data import (
     PairTrainingData,
     PreparedPairs,
@@ -41,6 +41,8 @@ from seqloom.tasks.translation.training_data import (
     prepare_pairs,
     text_limit,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -143,8 +145,7 @@ def _with_store(
     if isinstance(task.task.form, LabelForm | TagForm):
         check_names(task.task.form.labels, how.written)
     if task.task.head_task is not None:
-        answers = {record.fields["target"]: None for record in task.records()}
-        log_unwritable(start.tokenizer, list(answers), "answers")
+        _log_unwritable(task, how)
     data = replace(config.data, max_length=run.data.max_length)
     limit = text_limit(start, data, run.train.prompt_length or 0)
     pairs = task.validation_pairs()
@@ -158,3 +159,20 @@ def _with_store(
     store = build_pairs(task.records, identity, limit, path)
     check_context(start, store, [pairs[at] for at in fitting], data)
     return replace(task, validation=[task.validation[at] for at in fitting]), store
+
+
+def _log_unwritable(task: TaskData, how: HowToScore) -> None:
+    """Logs how many different answers are not read as themselves once the tokenizer has written them."""
+    form: Any = task.task.form
+    examples = {form.target(one): one for one in task.training(False)}
+    texts = list(examples)
+    written = how.written(texts)
+    right = form.read(list(examples.values()), texts, list)
+    read = form.read(list(examples.values()), written, how.written)
+    lost = [at for at in range(len(texts)) if read[at] != right[at]]
+    if lost:
+        shown = (printable(repr(some[lost[0]][:60])) for some in (texts, written))
+        logger.info(
+            f"the tokenizer cannot write {len(lost):,} of {len(texts):,} answers so that they are read as"
+            f" themselves: {' becomes '.join(shown)} at best, so no score of it is full"
+        )

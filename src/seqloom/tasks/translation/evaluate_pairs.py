@@ -36,7 +36,7 @@ def prepare_references(
             f"{changed:,} of {len(texts):,} references are normalised as data.normalisation says, as outputs"
             " are: scores compare the normalised texts"
         )
-    log_unwritable(tokenizer, texts, "references")
+    _log_unwritable(tokenizer, texts)
     if not measure.has_bleu:
         return References(texts, "none", changed)
     chosen: str = config.bleu_tokenizer
@@ -49,15 +49,15 @@ def prepare_references(
     return References(texts, chosen, changed)
 
 
-def log_unwritable(tokenizer: StoredTokenizer, texts: Sequence[str], what: str) -> None:
-    """Logs how many references, or others, no output can equal: words are unknown, or spaces are lost."""
+def _log_unwritable(tokenizer: StoredTokenizer, texts: Sequence[str]) -> None:
+    """Logs how many references no output can equal: words are unknown, or spaces are lost."""
     target = target_tokenizer(tokenizer)
     pairs = zip(texts, map(target.decode, target.encode(texts)), strict=True)
     lost = [pair for pair in pairs if pair[0] != pair[1]]
     if lost:
         text, written = lost[0]
         logger.info(
-            f"the tokenizer cannot write {len(lost):,} of {len(texts):,} {what} as they are:"
+            f"the tokenizer cannot write {len(lost):,} of {len(texts):,} references as they are:"
             f" {_excerpt(text)} becomes {_excerpt(written)} at best, so scores of text are below 100"
         )
 
