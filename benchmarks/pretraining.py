@@ -1,7 +1,7 @@
 """Whether pre-training pays: fine-tuning from a pre-trained model beside the same model with random weights.
 
     python -m benchmarks.pretraining PRETRAINED NAME=FOLDER/PREFIX:METRIC ... [--rates 0.0003 0.001 0.003]
-        [--epochs 10] [--seeds 3] [--threads 1]
+        [--epochs 10] [--seeds 3] [--threads 1] [--set train.relative_rate=true]
 
 PRETRAINED is a run folder, such as one of `seqloom train denoising`. Each data set is three files of pairs,
 PREFIX.train.tsv, PREFIX.val.tsv and PREFIX.test.tsv, and the measure to report: exact_match (for labels as
@@ -51,6 +51,8 @@ class Recipe(NamedTuple):
     epochs: float
     threads: int
     dtype: str
+    settings: Sequence[str]
+    """Others, as `--set` has them."""
 
 
 def with_random_weights(pretrained: Path, folder: Path, seed: int) -> None:
@@ -75,7 +77,7 @@ def fine_tuned(
         settings=[
             *(f"train.learning_rate={rate}", f"train.epochs={recipe.epochs}", f"train.seed={seed}"),
             *(f"train.threads={recipe.threads}", f"train.dtype={recipe.dtype}", "train.device=cpu"),
-            *("train.batch_tokens=2048", "evaluate.bleu_tokenizer=13a"),
+            *("train.batch_tokens=2048", "evaluate.bleu_tokenizer=13a", *recipe.settings),
         ],
     )
     return result.metrics["loss"]
@@ -127,8 +129,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
-    recipe = Recipe(given.epochs, given.threads, given.dtype)
+    recipe = Recipe(given.epochs, given.threads, given.dtype, given.set)
     with tempfile.TemporaryDirectory() as place:
         random = Path(place) / "random"
         with_random_weights(given.pretrained, random, seed=0)

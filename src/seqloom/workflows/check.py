@@ -4,6 +4,7 @@ would make of it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,6 +46,11 @@ def check(
     if not data and config is None:
         raise UsageError("a check needs data: name its files after the task")
     run = resolve(task, data, "", model, validation, settings, config, start)
+    # messages name the files as they were given
+    if data:
+        run = replace(run, data=replace(run.data, train=tuple(data)))
+    if validation:
+        run = replace(run, data=replace(run.data, validation=tuple(validation)))
     with TemporaryDirectory() as folder:
         place = Path(folder)
         if "-" in run.data.train:
