@@ -248,6 +248,7 @@ def test_a_run_file_of_20000_unknown_keys_is_refused_at_once(tmp_path: Path) -> 
     [
         ("train.beam", "did you mean decode.beam?"),
         ("train.k0", "known are train."),
+        ("a.b", "known are task, output_dir, model, data, head, train, decode, evaluate"),
         ("trian.seed", "did you mean train.seed?"),
         ("decode.strategi", "did you mean decode.strategy?"),
     ],

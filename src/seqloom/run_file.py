@@ -110,8 +110,10 @@ def unknown_key(name: str, known: list[str]) -> str:
         near += [f"{section}.{one}" for one in difflib.get_close_matches(field, fields, n=1)]
     else:
         near = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1)
+    # all keys of all sections would fill a screen
+    listed = of_section or list(dict.fromkeys(key.partition(".")[0] for key in known))
     return f"there is no setting {printable(name)}" + (
-        f"; did you mean {near[0]}?" if near else f"; known are {', '.join(of_section or known)}"
+        f"; did you mean {near[0]}?" if near else f"; known are {', '.join(listed)}"
     )
 
 
