@@ -222,11 +222,12 @@ def test_a_step_moves_each_layer_by_its_share() -> None:
         ), name
 
 
-def test_relative_rates_follow_the_size_of_a_parameter() -> None:
+@pytest.mark.parametrize("layer_decay", [0.5, 1.0])
+def test_relative_rates_follow_the_size_of_a_parameter(layer_decay: float) -> None:
     """AdamW's first step is the learning rate in every place: here that times the root mean square of the
     weights, and of a parameter that is all zeros a thousandth (Shazeer and Stern 2018, section 8)."""
     model = Stacked()
-    config = TrainConfig(relative_rate=True, layer_decay=0.5, weight_decay=0.0)
+    config = TrainConfig(relative_rate=True, layer_decay=layer_decay, weight_decay=0.0)
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
             parameter.fill_(0.0 if number == 1 else 0.3 * (number + 1))

@@ -13,7 +13,7 @@ from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
 
 SMALLEST_SIZE = 1e-3
-"""Of a parameter that is all zeros, where rates are relative."""
+"""The least root mean square of a parameter that a relative rate is multiplied by."""
 
 
 def constant(step: int, warmup: int, total: int) -> float:
@@ -63,10 +63,11 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     scales = rate_scales(model, config)
     groups: dict[tuple[float, float, int], list[nn.Parameter]] = {}
     for weight_decay, parameters in ((config.weight_decay, decayed), (0.0, undecayed)):
-        for number, parameter in enumerate(parameters):
+        for parameter in parameters:
             if parameter.requires_grad:
                 scale = scales.get(id(parameter), 1.0)
-                own = number if config.relative_rate else 0
+                # a rate of its own needs a group of its own
+                own = id(parameter) if config.relative_rate else 0
                 groups.setdefault((weight_decay, scale, own), []).append(parameter)
     if not groups:
         raise UsageError(
@@ -82,15 +83,19 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, rate: float, relative: bool) -> None:
-    """Gives each group its learning rate. `relative`: the parameter of a group is scaled by the root mean
-    square of its values, at least 1e-3 (Shazeer and Stern 2018, section 8), so that an update changes large
-    weights, such as the embeddings of T5, as much as small ones."""
-    for group in optimizer.param_groups:
+    """Gives each group its learning rate. `relative`: each parameter is a group, whose rate is multiplied by
+    the root mean square of its values, at least 1e-3 (Shazeer and Stern 2018, section 8), so that an update
+    changes large weights, such as the embeddings of T5, as much as small ones."""
+    groups = optimizer.param_groups
+    for group in groups:
         group["lr"] = rate * group["scale"]
-        if relative:
-            (parameter,) = group["params"]
-            size = float(parameter.detach().norm()) / math.sqrt(parameter.numel())
-            group["lr"] *= max(size, SMALLEST_SIZE)
+    if not relative:
+        return
+    # the numbers of all parameters at once: a GPU is waited for only here
+    norms = torch.stack([group["params"][0].detach().norm() for group in groups]).tolist()
+    for group, norm in zip(groups, norms, strict=True):
+        (parameter,) = group["params"]
+        group["lr"] *= max(norm / math.sqrt(parameter.numel()), SMALLEST_SIZE)
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:

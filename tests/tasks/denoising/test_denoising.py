@@ -232,6 +232,7 @@ def test_a_new_t5_is_trained_as_t5_was(tmp_path: Path) -> None:
 
     assert rates("t5:tiny") == (True, 0.01)
     assert rates("t5:tiny", "train.learning_rate=0.02") == (True, 0.02)
+    assert rates("t5:tiny", "train.relative_rate=false") == (False, 0.001)
     assert rates("transformer:tiny") == rates("gpt:tiny") == (False, 0.001)
 
 

@@ -40,7 +40,10 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
     if name == "gpt":
         train["noise"] = LANGUAGE_MODEL_NOISE
     if name == "t5" and not model.get("from"):
-        train |= {"relative_rate": True, "learning_rate": 0.01}
+        train["relative_rate"] = True
+        # so high a rate is for relative ones alone
+        if content.get("train", {}).get("relative_rate", True):
+            train["learning_rate"] = 0.01
     return {"train": train}
 
 
