@@ -129,6 +129,8 @@ def test_equal_answers_are_a_tie_and_not_right(command: Any, files: Path) -> Non
         (["--labels", "a,a"], "--labels must be the labels with commas between, each once"),
         (["--seeds", "1,one"], "--seeds must be different whole numbers"),
         (["--set", "decode.beam=2"], "decode.beam changes nothing where answers are not written"),
+        (["--generate", "--scores=raw"], "--scores changes nothing where answers are written"),
+        (["--generate", "--separator=:"], "--separator changes nothing here"),
         (["--set", "data.label=label"], "data.label changes nothing here"),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--plot", "x.png"], "--plot changes nothing without shots"),

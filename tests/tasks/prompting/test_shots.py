@@ -6,7 +6,7 @@ import pytest
 
 from seqloom.errors import UsageError
 from seqloom.tasks.prompting.prompt_rows import PromptRow
-from seqloom.tasks.prompting.shots import ShotPool, joined
+from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
 from seqloom.tasks.prompting.template import RenderedRow
 
 
@@ -53,6 +53,17 @@ def test_balanced_shots_have_each_label_equally_often() -> None:
         drawn = ShotPool(POOL, 9, balanced=True).draw(seed)
         labels = [one.label for one in drawn[:9]]
         assert {label: labels.count(label) for label in "abc"} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_repeated_examples_leave_shots_balanced_and_counted_as_they_are() -> None:
+    """The counts that are shown are those of the first draws."""
+    some = [one for one in POOL if one.label == "a"][:4]
+    repeated = some * 10 + [one for one in POOL if one.label != "a"]
+    pool = ShotPool(repeated, 9, balanced=True)
+    for seed in range(6):
+        drawn = pool.draw(seed)
+        shots = pool.of(item("another", "a"), drawn, seed, 0)
+        assert label_counts(drawn[:9]) == label_counts(shots) == {"a": 3, "b": 3, "c": 3}
 
 
 def test_an_order_is_a_permutation_that_the_seed_fixes() -> None:

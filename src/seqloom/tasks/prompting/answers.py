@@ -79,6 +79,8 @@ class AnswerScorer(Protocol):
 
     has_empty_prompt: bool
     """Whether an answer has a probability without a prompt."""
+    joins: bool
+    """Whether an answer continues its prompt as one text."""
 
     def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
         """(prompt, answer) -> the score of each; `greedy`: also whether it is what greedy decoding writes."""
@@ -102,6 +104,8 @@ class _PlannedAnswer(NamedTuple):
 @final
 class LanguageModelAnswers:
     """A language model: the answer continues the prompt."""
+
+    joins = True
 
     def __init__(
         self, model: nn.Module, tokenizer: StoredTokenizer, bos: Ids | None = None
@@ -206,6 +210,7 @@ class TextPairAnswers:
     """A model of text pairs: the prompt is its source."""
 
     has_empty_prompt = True
+    joins = False
 
     def __init__(self, model: nn.Module, tokenizer: StoredTokenizer) -> None:
         self.model, self.tokenizer = model, tokenizer

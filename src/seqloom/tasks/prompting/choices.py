@@ -2,7 +2,7 @@
 
     raw         log P(a | prompt)
     token       log P(a | prompt) / tokens of a
-    byte        log P(a | prompt) / bytes of a                   acc_norm of lm-evaluation-harness
+    byte        log P(a | prompt) / bytes of a                   acc_bytes of lm-evaluation-harness
     pmi         log P(a | prompt) - log P(a | empty prompt)      Holtzman et al. 2021; Brown et al. 2020
     calibrated  log P(a | prompt) - log q(a)                     Zhao et al. 2021, with b = 0
                 q(a) = P(a | prompt with N/A in place of texts) / the sum of that over the answers

@@ -9,6 +9,7 @@ from seqloom.errors import UsageError, printable
 
 SCORES = ("raw", "token", "byte", "pmi", "calibrated")
 """How answers are ranked by likelihood."""
+DEFAULT_SCORES, DEFAULT_SEPARATOR = ",".join(SCORES), " "
 MOST_SHOTS = 1000
 
 
@@ -38,12 +39,12 @@ class PromptOptions:
     """Orders of the shots for each seed; all are measured."""
     balanced: bool = False
     """Draw as many shots of each label as of every other, give or take one."""
-    scores: str = ",".join(SCORES)
+    scores: str = DEFAULT_SCORES
     """How the likeliest answer is chosen: by log p (raw), a token, a byte, against the empty prompt (pmi), or
     against a prompt without content (calibrated). The first is drawn and counted."""
     generate: bool = False
     """Write the answer instead, and compare it with the right one. Always so without answer choices."""
-    separator: str = " "
+    separator: str = DEFAULT_SEPARATOR
     """What stands between a prompt and its answer. It belongs to the answer."""
     between: str = "\\n\\n"
     """What stands between shots; \\n is a line break."""

@@ -21,7 +21,7 @@ from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.model import refuse_unread_data
 from seqloom.tasks.prompting.answers import LogProb, answer_scorer
 from seqloom.tasks.prompting.choices import ScoredItem, choose
-from seqloom.tasks.prompting.options import PromptOptions
+from seqloom.tasks.prompting.options import DEFAULT_SCORES, DEFAULT_SEPARATOR, PromptOptions
 from seqloom.tasks.prompting.prompt_rows import PromptRow, read_prompt_rows
 from seqloom.tasks.prompting.result import Answered, PromptResult, PromptRun, chance_of
 from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
@@ -176,7 +176,13 @@ class _Answerer:
 
     def kinds(self, items: Sequence[RenderedRow]) -> tuple[str, ...]:
         """How answers are judged. Raises UsageError where none of the ways that were asked for is open."""
+        self._refuse_idle_separator()
         if self.writes:
+            if self.options.scores != DEFAULT_SCORES:
+                raise UsageError(
+                    "--scores changes nothing where answers are written; leave it out, or give the template"
+                    " answer_choices"
+                )
             return WRITTEN
         if self.decode:
             raise UsageError(
@@ -198,6 +204,15 @@ class _Answerer:
                 f"--scores {self.options.scores} leaves nothing: {'; '.join(closed.values())}"
             )
         return tuple(kinds)
+
+    def _refuse_idle_separator(self) -> None:
+        """Raises UsageError where nothing is joined by it: without shots, a written answer, or the target of
+        a model of text pairs, stands alone."""
+        alone = self.writes or not self.scorer.joins
+        if self.options.separator != DEFAULT_SEPARATOR and alone and not self.options.shots:
+            raise UsageError(
+                "--separator changes nothing here, where no prompt is joined with an answer; leave it out"
+            )
 
     def answers(
         self,

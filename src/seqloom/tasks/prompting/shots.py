@@ -32,10 +32,13 @@ class ShotPool:
             )
 
     def draw(self, seed: int) -> list[RenderedRow]:
-        """All examples in the order in which they are drawn: the first are the shots, the next ones take the
-        place of an item that is tested. Balanced: a label after the other."""
+        """All examples, repeated ones once, in the order in which they are drawn: the first are the shots,
+        the next one takes the place of an item that is tested. Balanced: a label after the other."""
         random = np.random.default_rng((seed, 0))
-        drawn = [self.examples[at] for at in random.permutation(len(self.examples))]
+        by_content: dict[str, RenderedRow] = {}
+        for at in random.permutation(len(self.examples)):
+            by_content.setdefault(_content(self.examples[at]), self.examples[at])
+        drawn = list(by_content.values())
         if not self.balanced:
             return drawn
         by_label: dict[str | None, list[RenderedRow]] = {}
@@ -49,14 +52,8 @@ class ShotPool:
     ) -> list[RenderedRow]:
         """The shots of an item in one of their orders; order 0 is that of the draw. None of them has the
         prompt of the item, wherever both come from."""
-        found: list[RenderedRow] = []
-        seen = {_content(item)}
-        for one in drawn:
-            if len(found) == self.shots:
-                break
-            if _content(one) not in seen:
-                found.append(one)
-                seen.add(_content(one))
+        tested = _content(item)
+        found = [one for one in drawn[: self.shots + 1] if _content(one) != tested][: self.shots]
         if order:
             permutation = np.random.default_rng((seed, order)).permutation(len(found))
             found = [found[at] for at in permutation]
