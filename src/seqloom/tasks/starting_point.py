@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -82,6 +83,21 @@ class StartingPoint(NamedTuple):
             prompted = prompt_tuned(model, self.prompted.length)
             model = prompted.begin_with(self.prompt_ids) if self.prompt_ids else prompted
         return NewModel(model, self.config, self.family, self.origin, self.prompted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedTrainingData:
+    """Training data of a model that writes text."""
+
+    run: RunConfig
+    start: StartingPoint
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        return self.start.tokenizer
+
+    def build(self) -> NewModel:
+        return self.start.build()
 
 
 def starting_point(

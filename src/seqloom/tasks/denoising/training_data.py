@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from seqloom.config import RunConfig
-from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.corpus_windows import Corpus
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.errors import UsageError
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.models import model_family
-from seqloom.protocols import EncoderDecoder, NewModel, Rows, StoredTokenizer, device_of
+from seqloom.protocols import EncoderDecoder, Rows, device_of
 from seqloom.tasks.denoising.noisy_windows import (
     LANGUAGE_MODEL_NOISE,
     MEASURED,
@@ -26,33 +25,18 @@ from seqloom.tasks.denoising.noisy_windows import (
     noisy_windows,
     with_window,
 )
-from seqloom.tasks.language_modeling.training_data import describe_corpus, prepare_stores
-from seqloom.tasks.starting_point import StartingPoint
+from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.training_data import StepTrainingData
 from seqloom.training.objectives import Translation
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NoisyCorpus(StepTrainingData):
-    """Documents as the training loop reads them."""
+class NoisyCorpus(CorpusTrainingData, StepTrainingData):
+    """Documents with noise as the training loop reads them."""
 
     kind: ClassVar = "texts with noise"
-    run: RunConfig
-    start: StartingPoint
-    corpus: CorpusStore
-    validation: CorpusStore
     windows: NoisyWindows
-
-    @property
-    def tokenizer(self) -> StoredTokenizer:
-        return self.start.tokenizer
-
-    def about(self) -> str:
-        return describe_corpus(self.corpus.totals, self.validation.totals)
-
-    def build(self) -> NewModel:
-        return self.start.build()
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.windows.epoch(self.corpus, epoch, start)

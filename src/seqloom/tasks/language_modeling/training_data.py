@@ -22,9 +22,7 @@ from seqloom.models import model_family
 from seqloom.protocols import (
     FittedModel,
     ModelConfig,
-    NewModel,
     Rows,
-    StoredTokenizer,
     context_of,
 )
 from seqloom.runs.progress import every_few_seconds, log_progress
@@ -34,7 +32,7 @@ from seqloom.tasks.language_modeling.documents import (
     log_spelled_unknown,
     score_documents,
 )
-from seqloom.tasks.starting_point import StartingPoint, starting_point
+from seqloom.tasks.starting_point import StartedTrainingData, StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     check_same_data,
     count_ids,
@@ -51,26 +49,27 @@ STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class PreparedCorpus:
-    """Documents as the training loop reads them."""
+class CorpusTrainingData(StartedTrainingData):
+    """Documents that a model is trained on."""
 
-    run: RunConfig
-    start: StartingPoint
     corpus: CorpusStore
     validation: CorpusStore
-    plan: WindowPlan | StreamPlan
-
-    @property
-    def tokenizer(self) -> StoredTokenizer:
-        return self.start.tokenizer
 
     def about(self) -> str:
-        return describe_corpus(self.corpus.totals, self.validation.totals)
+        held = self.validation.totals
+        return (
+            f"{counted(self.corpus.totals.documents, 'document')} of"
+            f" {counted(self.corpus.totals.ids, 'token')} ({held.documents:,} of {held.ids:,} for validation)"
+        )
 
-    def build(self) -> NewModel:
-        return self.start.build()
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PreparedCorpus(CorpusTrainingData):
+    """Documents as the training loop reads them."""
+
+    plan: WindowPlan | StreamPlan
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.corpus, epoch, start)
@@ -252,12 +251,6 @@ def make_plan(
             " side by side"
         )
     return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
-
-
-def describe_corpus(trained: Totals, held: Totals) -> str:
-    """How much text there is, in words."""
-    validation = f"{held.documents:,} of {held.ids:,} for validation"
-    return f"{counted(trained.documents, 'document')} of {counted(trained.ids, 'token')} ({validation})"
 
 
 def corpus_progress(part: str) -> Callable[[Totals], None]:

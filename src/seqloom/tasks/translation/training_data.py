@@ -38,9 +38,9 @@ from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
 from seqloom.models import model_family
 from seqloom.models.transformer import TransformerConfig
-from seqloom.protocols import EncoderDecoder, NewModel, Rows, StoredTokenizer, context_of
+from seqloom.protocols import EncoderDecoder, Rows, StoredTokenizer, context_of
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
-from seqloom.tasks.starting_point import StartingPoint, starting_point
+from seqloom.tasks.starting_point import StartedTrainingData, StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     StepTrainingData,
     batch_plan,
@@ -66,24 +66,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTrainingData(StepTrainingData, ABC):
+class PairTrainingData(StartedTrainingData, StepTrainingData, ABC):
     """Ids of sources and targets as the training loop reads them, whatever task they are of."""
 
     kind: ClassVar = "pairs"
-    run: RunConfig
-    start: StartingPoint
     store: PairRows
-
-    @property
-    def tokenizer(self) -> StoredTokenizer:
-        return self.start.tokenizer
 
     @property
     def plan(self) -> BatchPlan:
         return batch_plan(self.run.train, self.tokenizer.special_ids)
-
-    def build(self) -> NewModel:
-        return self.start.build()
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.store, epoch, start)
