@@ -225,8 +225,8 @@ def ratio_of(found: dict[str, list[Outcome]]) -> Spread:
     )
 
 
-def described(found: dict[str, list[Outcome]], given: Files) -> str:
-    """The page's section."""
+def described(found: dict[str, list[Outcome]], given: Files, script: str) -> str:
+    """The page's section; `script` made it."""
     rows = []
     for name, runs in found.items():
         mean = mean_interval([one.accuracy for one in runs])
@@ -248,7 +248,7 @@ def described(found: dict[str, list[Outcome]], given: Files) -> str:
         f" percent.\n\n{table}\n\nTimes"
         f" the speed of Trainer, paired by seed: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}),"
         f" {'no more time' if faster else 'more time'}. Our mean is {'not ' if within else ''}below the"
-        " interval of Trainer's seeds.\n\n`python -m benchmarks.fine_tuning TRAIN.tsv DEV.tsv --from"
+        f" interval of Trainer's seeds.\n\n`python -m benchmarks.{script} TRAIN.tsv DEV.tsv --from"
         " CHECKPOINT`"
     )
 
@@ -263,10 +263,15 @@ def missing(names: Sequence[str] = NEEDED) -> str | None:
     )
 
 
-def main() -> None:
-    """Runs both and prints a table."""
+Side = Callable[[Files, int, Path], float]
+"""(files, seed, a new folder) -> the share of DEV that is right, in percent."""
+
+
+def compare(script: str, title: str, about: str | None, ours: Side, theirs: Side) -> None:
+    """Runs both sides as the command line says, prints a table, and publishes it under a title where that is
+    asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("train")
     parser.add_argument("dev")
@@ -281,16 +286,18 @@ def main() -> None:
         parser.exit(2, f"{lacking}\n")
     torch.set_num_threads(arguments.threads)
     given = Files(arguments.train, arguments.dev, arguments.checkpoint)
-    found = outcomes(given, arguments.seeds, {OURS: with_seqloom, PEER: with_trainer})
-    text = described(found, given)
+    found = outcomes(given, arguments.seeds, {OURS: ours, PEER: theirs})
+    text = described(found, given, script)
     print(text)
     if arguments.write:
         figures = {name: [one._asdict() for one in runs] for name, runs in found.items()}
         report.publish(
-            "fine_tuning",
-            {**figures, "ratio": ratio_of(found)._asdict()},
-            f"## Fine-tuning\n\n{text}",
+            script, {**figures, "ratio": ratio_of(found)._asdict()}, f"## {title}\n\n{text}"
         )
+
+
+def main() -> None:
+    compare("fine_tuning", "Fine-tuning", __doc__, with_seqloom, with_trainer)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Fine-tuning a T5 on pairs of texts beside transformers' Seq2SeqTrainer: score over seeds, wall time.
 
     python -m benchmarks.fine_tuning_pairs TRAIN.tsv DEV.tsv --from CHECKPOINT [--seeds 3] [--threads 2]
+        [--write]
 
 The files have the columns source and target, labels as text; CHECKPOINT is a folder in Hugging Face's
 format, such as `seqloom export` writes of a model of `seqloom train denoising`. The recipe of both: 5
@@ -13,7 +14,6 @@ the other, every other seed the peer first.
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,17 +22,7 @@ from typing import Any
 import torch
 
 import seqloom
-from benchmarks.fine_tuning import (
-    OURS,
-    PEER,
-    ROWS,
-    Files,
-    described,
-    missing,
-    outcomes,
-    steps_of,
-    trainer_settings,
-)
+from benchmarks.fine_tuning import ROWS, Files, compare, steps_of, trainer_settings
 from seqloom.protocols import Request
 
 EPOCHS, RATE, LONGEST = 5, 1e-3, 16
@@ -128,24 +118,5 @@ def seqloom_settings(examples: int, seed: int) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Runs both and prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("train")
-    parser.add_argument("dev")
-    parser.add_argument("--from", dest="checkpoint", required=True, metavar="CHECKPOINT")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    if (lacking := missing()) is not None:
-        parser.exit(2, f"{lacking}\n")
-    torch.set_num_threads(arguments.threads)
-    given = Files(arguments.train, arguments.dev, arguments.checkpoint)
-    found = outcomes(given, arguments.seeds, {OURS: with_seqloom, PEER: with_trainer})
-    print(described(found, given))
-
-
 if __name__ == "__main__":
-    main()
+    compare("fine_tuning_pairs", "Fine-tuning on pairs", __doc__, with_seqloom, with_trainer)

@@ -106,7 +106,7 @@ def test_the_verdict(ours: list[float], seconds: float, expected: tuple[bool, bo
         PEER: [Outcome(one, 10) for one in (89, 90, 91)],
     }
     assert verdict(found) == expected
-    text = described(found, GIVEN)
+    text = described(found, GIVEN, "fine_tuning")
     assert "90.00 (87.52 to 92.48)" in text
     assert ("no more time" in text) == expected[1]
     assert ("not below" in text) == expected[0]
