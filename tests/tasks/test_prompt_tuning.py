@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tasks.test_starting_point import FAMILIES, data_of, hub_model, metrics, task_of
+from tests.tasks.test_starting_point import (
+    FAMILIES,
+    data_of,
+    hub_model,
+    metrics,
+    task_of,
+    train_families,
+)
 
 import seqloom
 from seqloom.errors import FolderError, SeqloomError, UsageError
@@ -29,18 +36,7 @@ PROMPT = ("train.prompt_length=3", "train.learning_rate=0.1")
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run folders, one of each family, named by it."""
-    folder = tmp_path_factory.mktemp("bases")
-    for family in FAMILIES:
-        training, validation = data_of(family, folder)
-        train(
-            task_of(family),
-            [training],
-            validation=[validation],
-            output_dir=folder / family,
-            model=f"{family}:tiny",
-            settings=["train.max_steps=3", "decode.max_length=9"],
-        )
-    return folder
+    return train_families(tmp_path_factory.mktemp("bases"))
 
 
 def tune(base: Path, folder: Path, *settings: str, family: str = "t5", **options: Any) -> Path:

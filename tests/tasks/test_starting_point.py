@@ -51,10 +51,8 @@ def data_of(family: str, folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run folders, one of each family, named by it."""
-    folder = tmp_path_factory.mktemp("trained")
+def train_families(folder: Path, *settings: str) -> Path:
+    """Trains a model of each family for three steps, in folders that are named by it."""
     for family in FAMILIES:
         training, validation = data_of(family, folder)
         train(
@@ -63,9 +61,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             validation=[validation],
             output_dir=folder / family,
             model=f"{family}:tiny",
-            settings=["train.max_steps=3", "decode.min_length=2", "decode.max_length=9"],
+            settings=["train.max_steps=3", "decode.max_length=9", *settings],
         )
     return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders, one of each family, named by it."""
+    return train_families(tmp_path_factory.mktemp("trained"), "decode.min_length=2")
 
 
 def metrics(folder: Path, data: str) -> dict[str, float]:

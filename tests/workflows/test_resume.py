@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.campaigns.processes import at_every_event
 
 from seqloom import files, manifest
 from seqloom.data.synthetic.pairs import reverse_task
@@ -163,49 +164,6 @@ def kill_at_step(wanted: int, number: int) -> Stop:
 
 
 # Killed at any moment
-
-
-def at_every_event(act: Callable[[int], None]) -> None:
-    """Calls `act` with 1, 2, 3, ... before each thing that this process does to a file."""
-    seen, acting = 0, False
-    changing = (
-        "os.rename",
-        "os.remove",
-        "os.mkdir",
-        "os.rmdir",
-        "os.link",
-        "os.chmod",
-        "os.truncate",
-        "os.fsync",
-    )
-
-    def look(name: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen, acting
-        if acting:
-            return
-        writes = (
-            name == "open"
-            and isinstance(arguments[2], int)
-            and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        )
-        if writes or name in changing:
-            seen, acting = seen + 1, True
-            act(seen)
-            acting = False
-
-    fsync, write = os.fsync, os.write
-
-    def flush(fd: Any) -> None:
-        sys.audit("os.fsync", fd)
-        fsync(fd)
-
-    def write_in_two(handle: int, line: Any) -> int:
-        half = write(handle, line[: len(line) // 2])
-        sys.audit("os.fsync", handle)
-        return half + write(handle, line[half:])
-
-    os.fsync, os.write = flush, write_in_two
-    sys.addaudithook(look)
 
 
 def forked(**arguments: Any) -> ForkServerProcess:
@@ -617,10 +575,12 @@ if __name__ == "run":
     run = Path(told["folder"])
     if "event" in told:
         at_every_event(
-            lambda event: os.kill(os.getpid(), signal.SIGKILL) if event == told["event"] else None
+            lambda event, _: (
+                os.kill(os.getpid(), signal.SIGKILL) if event == told["event"] else None
+            )
         )
 
-    def copy(event: int) -> None:
+    def copy(event: int, _: str) -> None:
         shutil.copytree(".", f"../copies/{event:04}")
 
     if "place" in told:
