@@ -35,7 +35,7 @@ class Verb(NamedTuple):
         return next(iter(inspect.signature(self.run).parameters)) in ("folder", "place")
 
 
-def _is_file(_: object, words: object) -> None:
+def _refuse_options_and_settings(_: object, words: object) -> None:
     """Refuses a misspelt option and a second setting after one --set, which would otherwise count as
     files."""
     for word in words if isinstance(words, tuple) else (words,):
@@ -57,7 +57,7 @@ def _is_setting(word: str) -> bool:
     return section in (*SECTIONS, "model")
 
 
-Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_is_file)]
+Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_options_and_settings)]
 """A file; - is standard input."""
 _once = Parameter(negative="", consume_multiple=False, show_default=False)
 Settings = Annotated[tuple[str, ...], Parameter(name="--set"), _once]
@@ -67,7 +67,12 @@ Texts = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True), _once]
 """Texts, each after its own option."""
 Files = Annotated[
     tuple[str, ...],
-    Parameter(negative="", consume_multiple=True, show_default=False, validator=_is_file),
+    Parameter(
+        negative="",
+        consume_multiple=True,
+        show_default=False,
+        validator=_refuse_options_and_settings,
+    ),
 ]
 """Files after one option."""
 Flag = Annotated[bool, Parameter(negative="")]

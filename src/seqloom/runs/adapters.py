@@ -28,15 +28,12 @@ def whole_parts(run: RunConfig, config: ModelConfig) -> tuple[str, ...]:
     """Beginnings of the names of the parameters of a model that are trained whole beside LoRA: those of a new
     head, and those with a row for each id where some ids are new, be it special tokens that the tokenizer has
     not got (`interop/pretrained.py`)."""
-    headed = isinstance(config, EncoderWithHeadConfig)
     grown = bool(run.data.add_tokens)
+    vocabulary = tuple(sorted(VOCABULARY_TENSORS))
     if isinstance(config, EncoderWithHeadConfig):
         grown = grown or config.encoder.get("vocabulary_size", 0) > config.vocabulary_size
-    if not grown:
-        return ("head.",)
-    if headed:
-        return ("head.", "encoder.embedding.")
-    return ("head.", *sorted(VOCABULARY_TENSORS))
+        vocabulary = ("encoder.embedding.",)
+    return ("head.", *vocabulary) if grown else ("head.",)
 
 
 def write_run_adapter(folder: Path, run: RunConfig, best: Path) -> None:
