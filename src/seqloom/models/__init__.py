@@ -25,6 +25,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "transformer": ("seqloom.models.transformer", "TransformerConfig", "Transformer"),
     "t5": ("seqloom.models.t5", "T5Config", "T5"),
     "bert": ("seqloom.models.bert", "BertConfig", "Bert"),
+    "electra": ("seqloom.models.electra", "ElectraConfig", "Electra"),
     "gpt": ("seqloom.models.gpt", "GPTConfig", "GPT"),
     "vit": ("seqloom.models.vit", "ViTConfig", "ViT"),
     "bag_of_words": ("seqloom.models.bag_of_words", "BagOfWordsConfig", "BagOfWords"),
@@ -40,6 +41,8 @@ MODELS: dict[str, tuple[str, str, str]] = {
 }
 """model_type -> (module, configuration, class)."""
 
+READS_FOR_HEADS = {"electra": "bert"}
+"""A family -> that of the part of it which a task head takes."""
 FORMER_NAMES = {"reader": "encoder_with_head"}
 """Names in folders of earlier versions."""
 
