@@ -13,10 +13,11 @@ import pytest
 import torch
 import transformers as hf
 
-from seqloom.errors import FolderError
+from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.export import target_of, write_checkpoint
 from seqloom.models import model_family
+from seqloom.models.bert import BertConfig
 from seqloom.models.gpt import GPT, GPTConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -137,3 +138,25 @@ def test_suppressed_ids_of_a_directory_are_ids(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps({**content, "suppressed_ids": ids}))
         with pytest.raises(FolderError, match="suppressed"):
             read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"position_offset": 2, "segments": 1, "activation": "relu"}, "must have gelu there"),
+        ({"embedding_width": 4, "activation": "relu"}, "must have gelu there, but has relu"),
+        ({"head_activation": "silu"}, "the head of masked-lm must have gelu there, but has silu"),
+        (
+            {"embedding_width": 4, "head": "replaced-token", "head_activation": "relu"},
+            "the head of replaced-token must have gelu there, but has relu",
+        ),
+    ],
+)
+def test_a_head_with_another_activation_than_theirs_is_refused(
+    fields: dict[str, Any], said: str
+) -> None:
+    config = BertConfig(vocabulary_size=9, width=8, heads=2, **fields)
+    task = "replaced-token" if config.head == "replaced-token" else "fill-mask"
+    with pytest.raises(UsageError) as refusal:
+        target_of("bert", config, task)
+    assert said in str(refusal.value)

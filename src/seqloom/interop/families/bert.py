@@ -163,20 +163,30 @@ def _natural(name: str, value: object) -> int:
     return value
 
 
-def _check_segments(config: BertConfig) -> Fields:
+def _bert_keys(config: BertConfig) -> Fields:
+    """None beside those of the table. Raises UsageError for what no encoder of the hub is."""
+    return _checked(config, config.activation)
+
+
+def _checked(config: BertConfig, head_activation: str) -> Fields:
+    """`head_activation`: that of the head of masked tokens there."""
     if not config.segments:  # theirs embeds a segment id of every token
         raise UsageError(
             "an encoder of the hub has model.segments of at least 1, but this model has 0"
         )
+    theirs = head_activation if config.head == "masked-lm" else config.activation
+    own = config.head_activation or config.activation
+    if config.head != "none" and own != theirs:
+        raise UsageError(f"the head of {config.head} must have {theirs} there, but has {own}")
     return {}
 
 
 def _electra_keys(config: BertConfig) -> Fields:
-    return _check_segments(config) | {"embedding_size": config.embedding_width or config.width}
+    return _checked(config, "gelu") | {"embedding_size": config.embedding_width or config.width}
 
 
 def _roberta_keys(config: BertConfig) -> Fields:
-    return _check_segments(config) | {
+    return _checked(config, "gelu") | {
         "pad_token_id": config.position_offset - 1,
         "max_position_embeddings": config.context + config.position_offset,
     }
@@ -219,7 +229,7 @@ BERT = HubFamily(
         ),
     },
     adjust_fields=_pooler,
-    extra_keys=_check_segments,
+    extra_keys=_bert_keys,
     encoder_fields=ENCODER,
 )
 
