@@ -28,10 +28,11 @@ TASKS: dict[str, str] = {
     "image-classification": "seqloom.tasks.images.task:IMAGE_CLASSIFICATION",
     "masked-image-modeling": "seqloom.tasks.images.task:MASKED_IMAGE_MODELING",
     "fill-mask": "seqloom.tasks.encoders.task:FILL_MASK",
+    "replaced-token": "seqloom.tasks.encoders.task:REPLACED_TOKEN",
     "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
 }
 """task -> module:object"""
-IMPORTED = ("fill-mask", "feature-extraction")
+IMPORTED = ("fill-mask", "replaced-token", "feature-extraction")
 """Tasks whose models are not trained, but imported: seqloom import."""
 _registered: dict[str, Task] = {}
 

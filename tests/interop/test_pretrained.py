@@ -27,8 +27,10 @@ from seqloom.interop.pretrained import (
     with_special_tokens,
 )
 from seqloom.models import model_family
+from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
 from seqloom.run_file import to_plain
+from seqloom.training.checkpoints import model_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -303,6 +305,23 @@ def test_a_model_of_ours_begins_a_reader_without_its_heads(tmp_path: Path) -> No
         assert torch.equal(made.read(batch)[mask], expected[mask])
         assert left is None or left in started.notes[0]
         assert (left is None) == (started.notes == ())
+
+
+@torch.no_grad()
+def test_the_discriminator_of_an_electra_begins_a_reader(tmp_path: Path) -> None:
+    config = ElectraConfig(vocabulary_size=20, width=8, heads=2, embedding_width=4, layers=2)
+    model = Electra(config).eval()
+    save_file(model_tensors(model), tmp_path / "model.safetensors")
+    content = {"model_type": "electra", "task": "fill-mask", **to_plain(config)}
+    started = pretrained_of_run(content, tmp_path / "model.safetensors")
+    made = new_reader(started)
+    load_pretrained(made, started)
+    batch = asked("bert")
+    mask = batch.tokens >= 0
+    expected = model.discriminator(batch.tokens.where(mask, 0), mask, batch.segments)
+    assert torch.equal(made.read(batch)[mask], expected[mask])
+    assert started.encoder_type == "bert"
+    assert "head.hidden.bias, head.hidden.weight, replaced." in started.notes[0]
 
 
 def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:

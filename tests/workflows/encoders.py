@@ -43,7 +43,7 @@ TEXTS = [
 def saved(folder: Path, kind: Any = hf.BertModel) -> Any:
     """A model whose every number is far from that of a fresh one, with its tokenizer."""
     torch.manual_seed(3)
-    model = kind(hf.BertConfig(**SIZES)).eval()
+    model = kind(kind.config_class(**SIZES)).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     model.save_pretrained(folder)

@@ -18,10 +18,11 @@ from seqloom.interop.families import FAMILIES
 from seqloom.interop.families.family import HubFamily
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import listed, unique_tensors
-from seqloom.models import encoder_families, family_name, model_family
+from seqloom.models import READS_FOR_HEADS, encoder_families, family_name, model_family
+from seqloom.models.electra import ElectraConfig
 from seqloom.models.encoder_with_head import EncoderWithHead, resolved_head
 from seqloom.protocols import StoredTokenizer
-from seqloom.run_file import to_plain
+from seqloom.run_file import parse, to_plain
 from seqloom.training.checkpoints import read_tensors
 
 ENCODER, HEAD = "encoder.", "head."
@@ -96,7 +97,8 @@ def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
 
 
 def _type_with_encoder(content: ConfigFields, folder: Path) -> str:
-    model_type = family_name(str(content.get("model_type")))
+    name = family_name(str(content.get("model_type")))
+    model_type = READS_FOR_HEADS.get(name, name)
     if model_type not in (ENCODER_WITH_HEAD, *encoder_families()):
         raise _no_encoder(folder, model_type)
     return model_type
@@ -105,7 +107,14 @@ def _type_with_encoder(content: ConfigFields, folder: Path) -> str:
 def pretrained_of_model(
     content: ConfigFields, tensors: Mapping[str, Tensor], folder: Path
 ) -> Pretrained:
-    """The same of a model that was read from a folder."""
+    """The same of a model that was read from a folder; of an ELECTRA it is the discriminator."""
+    if content.get("model_type") == "electra":
+        fields = {
+            name: content[name] for name in ElectraConfig.__dataclass_fields__ if name in content
+        }
+        config = parse(ElectraConfig, fields, "model.")
+        content = {**content, "model_type": "bert", **to_plain(config.discriminator)}
+        tensors = _below("discriminator.", tensors)
     model_type = _type_with_encoder(content, folder)
     if model_type != ENCODER_WITH_HEAD:
         known = model_family(model_type)[0].__dataclass_fields__.keys()

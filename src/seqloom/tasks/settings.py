@@ -12,7 +12,7 @@ from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.adapter import is_adapter
 from seqloom.interop.hub import is_hub_name
-from seqloom.models import all_families, families_for, model_family
+from seqloom.models import READS_FOR_HEADS, all_families, families_for, model_family
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.plugins import is_known, names, plugins_used
 from seqloom.protocols import FittedModel, Task
@@ -196,6 +196,8 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
         able = ", ".join(one.name for one in all_tasks() if one.pretrained)
         raise UsageError(f"--from is for {able}, but the task is {task.name}")
     found = run_folder.encoder_of(model["from"])
+    if found not in families_for(task):
+        found = READS_FOR_HEADS.get(found, found)
     named = run.model.get("name", found)
     given, defaults = vars(run.data), vars(DataConfig())
     own = [name for name in FROM_CHECKPOINT if given[name] != defaults[name]]

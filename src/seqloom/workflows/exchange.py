@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -16,11 +17,13 @@ from seqloom.errors import UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.adapter import base_folder, is_adapter
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
+from seqloom.interop.electra_pair import GENERATOR, has_generator, joined
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
 from seqloom.interop.hub import foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models import family_name
+from seqloom.models.electra import Electra
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngrams.ngram import Ngram
 from seqloom.models.vit import ViT
@@ -78,6 +81,8 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
             f" ARPA file, but {hint or 'is neither'}"
         )
     checkpoint = read_checkpoint(source, dtype)
+    if checkpoint.task == "replaced-token" and has_generator(source):
+        checkpoint = joined(checkpoint, source)
     model, task = checkpoint.model, checkpoint.task
     origin = HubOrigin.of(source)
     decode, notes = DecodeConfig(), list(checkpoint.notes)
@@ -204,18 +209,18 @@ def _open(folder: str) -> _Source:
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:
-    config: Any = source.model.config
-    origin = None if source.origin is None else source.origin.content
-    target = target_of(source.model_type, config, hub_task(source.task), origin)
-    their_tensors(source.model, target)  # errors come before anything is written
+    generator = None
+    if isinstance(source.model, Electra):
+        source, generator = _halves(source, source.model)
+    target = _target(source)
+    beside = None if generator is None else _target(generator)
     with files.atomic_folder(out, "an exported model") as temporary:
-        ids, notes = _write_text_files(source, target, temporary)
-        if source.run is None and files.is_there(source.folder / run_folder.PREPROCESSOR):
-            _copy_preprocessor(source.folder, temporary)
-        written = write_checkpoint(
-            temporary, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes
-        )
-        files.write_atomic(temporary / "README.md", _card(source, target))
+        written, notes = _write_model(source, target, temporary, shard_bytes)
+        if generator is not None and beside is not None:
+            place = temporary / GENERATOR
+            place.mkdir()
+            more, _ = _write_model(generator, beside, place, shard_bytes)
+            written += [f"{GENERATOR}/{name}" for name in more]
     for note in notes:
         logger.info(note)
     return {
@@ -225,6 +230,46 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
         "files": [name for name in written if name.endswith(".safetensors")],
         "notes": notes,
     }
+
+
+def _halves(source: _Source, model: Electra) -> tuple[_Source, _Source]:
+    """The discriminator of an ELECTRA, which is what the hub calls one, and its generator."""
+
+    def half(model: nn.Module, task: str) -> _Source:
+        assert source.run is not None
+        run = replace(source.run, model=model, model_type="bert", task=task)
+        return source._replace(model=model, model_type="bert", task=task, run=run)
+
+    return half(model.discriminator, "replaced-token"), half(model.generator, "fill-mask")
+
+
+def _target(source: _Source) -> Target:
+    config: Any = source.model.config
+    origin = None if source.origin is None else source.origin.content
+    target = target_of(source.model_type, config, hub_task(source.task), origin)
+    their_tensors(source.model, target)  # errors come before anything is written
+    return target
+
+
+def _write_model(
+    source: _Source, target: Target, out: Path, shard_bytes: int | None
+) -> tuple[list[str], list[str]]:
+    """Writes all files of a model; returns their names, and notices."""
+    ids, notes = _write_text_files(source, target, out)
+    if source.run is None and files.is_there(source.folder / run_folder.PREPROCESSOR):
+        _copy_preprocessor(source.folder, out)
+    origin = None if source.origin is None else source.origin.content
+    written = write_checkpoint(
+        out,
+        source.model,
+        source.model.config,
+        target,
+        origin=origin,
+        ids=ids,
+        shard_bytes=shard_bytes,
+    )
+    files.write_atomic(out / "README.md", _card(source, target))
+    return written, notes
 
 
 def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonObject, list[str]]:

@@ -24,6 +24,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
+from seqloom.models.electra import Electra
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
 from seqloom.runs.progress import chunked, each_text, every_few_seconds, logged_report
 from seqloom.runs.run_folder import LoadedRun
@@ -211,12 +212,14 @@ class MaskFiller(TextModel):
 
 
 def _masked_model(run: LoadedRun) -> Bert:
-    if run.task != "fill-mask" or not isinstance(run.model, Bert):
+    """Of an ELECTRA it is the generator."""
+    model = run.model.generator if isinstance(run.model, Electra) else run.model
+    if run.task != "fill-mask" or not isinstance(model, Bert):
         raise UsageError(
             f"{printable(str(run.folder))}: must be a masked language model (of fill-mask), but is one of"
             f" {run.task}"
         )
-    return run.model
+    return model
 
 
 def _mask_of(run: LoadedRun) -> int:

@@ -24,6 +24,7 @@ from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.correlation import correlations
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
+from seqloom.models.electra import Electra
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import LoadedRun
@@ -165,13 +166,14 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
 
 
 def bert_of(run: LoadedRun) -> Bert:
-    """Raises UsageError where the model is no encoder of texts."""
-    if not isinstance(run.model, Bert):
+    """Of an ELECTRA it is the discriminator. Raises UsageError where the model is no encoder of texts."""
+    model = run.model.discriminator if isinstance(run.model, Electra) else run.model
+    if not isinstance(model, Bert):
         raise UsageError(
             f"{printable(str(run.folder))}: vectors of texts come from an encoder (of the family bert),"
             f" but this is {run.model_type}"
         )
-    return run.model
+    return model
 
 
 class Similarity(NamedTuple):

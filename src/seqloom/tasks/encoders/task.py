@@ -7,6 +7,7 @@ from functools import partial
 from seqloom.data.readers.documents import forms_of_documents
 from seqloom.protocols import Task
 from seqloom.tasks.encoders.fill_mask import MaskFiller
+from seqloom.tasks.encoders.replaced_tokens import ReplacedTokenFinder
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, data
@@ -30,4 +31,12 @@ FEATURE_EXTRACTION = Task(
     settings=PAIRS,
     reading=PAIRS,
     open=partial(open_text_model, SentenceEncoder),
+)
+REPLACED_TOKEN = Task(
+    name="replaced-token",
+    summary="a text in; which of its tokens were replaced out",
+    models=("bert",),
+    settings=FILES | TABLE | data("text"),
+    reading=FILES | TABLE | data("text"),
+    open=partial(open_text_model, ReplacedTokenFinder),
 )
