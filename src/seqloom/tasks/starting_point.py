@@ -30,6 +30,7 @@ from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
 from seqloom.text.added_tokens import with_added
 from seqloom.text.special_tokens import for_text_pairs
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import special_targets
 
 
@@ -50,6 +51,8 @@ class StartingPoint(NamedTuple):
     """Of prompt tuning, for which the pretrained model is frozen."""
     prompt_ids: tuple[int, ...] = ()
     """Tokens whose embeddings a prompt begins as."""
+    other_parts: tuple[str, ...] = ()
+    """Beginnings of names of tensors that only one of both models may have: those of its heads."""
 
     @property
     def longest_text(self) -> int | None:
@@ -78,7 +81,7 @@ class StartingPoint(NamedTuple):
         """Raises UsageError where the pretrained weights do not fit the configuration."""
         model: nn.Module = model_family(self.family)[1](self.config)
         if self.pretrained is not None:
-            copy_weights(self.pretrained, model, self.added)
+            copy_weights(self.pretrained, model, self.added, self.other_parts)
         if self.prompted is not None:
             prompted = prompt_tuned(model, self.prompted.length)
             model = prompted.begin_with(self.prompt_ids) if self.prompt_ids else prompted
@@ -105,14 +108,14 @@ def starting_point(
     folder: Path,
     texts: Callable[[], Iterator[str]],
     first: bool,
-    sentinels: int = 0,
+    extend: Callable[[TextTokenizer], TextTokenizer] = lambda learned: learned,
 ) -> StartingPoint:
     """Trains a tokenizer on these texts and takes the sizes of the run; or takes the tokenizer, the sizes and
-    the weights of the model that `--from` names. A resumed run has its own. `sentinels`: how many a new
-    tokenizer has."""
+    the weights of the model that `--from` names. A resumed run has its own. `extend`: what a new
+    tokenizer gets beside what it learns."""
     name, fields = str(run.model["name"]), model_fields(run.model)
     if run.model.get("from") is None:
-        learned = learned_tokenizer(folder, run.data, texts, first, sentinels)
+        learned = learned_tokenizer(folder, run.data, texts, first, extend)
         config = run_folder.model_config(
             name,
             run.model["size"],
@@ -208,14 +211,22 @@ def changed_config(
 
 
 @torch.no_grad()
-def copy_weights(pretrained: nn.Module, model: nn.Module, added: range = range(0)) -> None:
+def copy_weights(
+    pretrained: nn.Module,
+    model: nn.Module,
+    added: range = range(0),
+    other_parts: tuple[str, ...] = (),
+) -> None:
     """Makes the weights of a new model, which may have `added` ids, those of a pretrained one, whose own may
-    be views of its file. Raises UsageError where not all of them have a place."""
+    be views of its file. Only one of both may have tensors of `other_parts`, and new ones stay random. Raises
+    UsageError where not all others have a place."""
     given, wanted = unique_tensors(pretrained), unique_tensors(model)
     config: Any = model.config
     by_name = with_added_rows(pretrained.state_dict(), added, config.vocabulary_size)
-    wrong = set(given) - set(wanted)
+    wrong = {name for name in given if name not in wanted and not name.startswith(other_parts)}
     for name, tensor in wanted.items():
+        if name not in given and name.startswith(other_parts):
+            continue
         if name not in by_name or by_name[name].shape != tensor.shape:
             wrong.add(name)
     if wrong:
@@ -223,4 +234,5 @@ def copy_weights(pretrained: nn.Module, model: nn.Module, added: range = range(0
             "a model keeps the sizes that it had in the folder of --from, but these settings of model.*"
             f" change {listed(sorted(wrong))}; leave them out"
         )
-    model.load_state_dict(by_name)
+    known = model.state_dict().keys() & by_name.keys()
+    model.load_state_dict({name: by_name[name] for name in known}, strict=False)

@@ -87,10 +87,10 @@ def learned_tokenizer(
     data: DataConfig,
     texts: Callable[[], Iterator[str]],
     first: bool,
-    sentinels: int = 0,
+    extend: Callable[[TextTokenizer], TextTokenizer] = lambda learned: learned,
 ) -> TextTokenizer:
-    """The folder's tokenizer. Where there is none yet, the first worker trains it on these texts, adds
-    sentinels for so many corrupted spans, and writes it."""
+    """The folder's tokenizer. Where there is none yet, the first worker trains it on these texts, adds what
+    the task needs (`extend`), and writes it."""
     if not first or (folder / run_folder.TOKENIZER).exists():
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
@@ -100,8 +100,7 @@ def learned_tokenizer(
             f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
             f" data.vocabulary={data.vocabulary:,}"
         )
-    if sentinels:
-        tokenizer = tokenizer.with_sentinels(sentinels)
+    tokenizer = extend(tokenizer)
     if data.add_tokens:
         tokenizer = tokenizer.with_added_tokens(data.add_tokens)
     files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seqloom.protocols import SpecialIds
 
-PAD, BOS, EOS, UNK, DELIMITER = 0, 1, 2, 3, 4
+PAD, BOS, EOS, UNK, DELIMITER, MASK = 0, 1, 2, 3, 4, 5
 """`<pad>` is a step that does not happen, `<s>` is read and never predicted, `</s>` ends every sequence."""
 
 SPECIAL_TOKENS = (
@@ -16,6 +16,8 @@ SPECIAL_TOKENS = (
     *(f"<reserved-{i}>" for i in range(5, 16)),
 )
 """Ids 0 to 15; the last eleven are reserved for later use."""
+MASK_TOKEN = "<mask>"
+"""What id 5 is called in tokenizers of masked language models."""
 
 SPECIAL_IDS = SpecialIds(
     pad=PAD,
@@ -28,7 +30,9 @@ SPECIAL_IDS = SpecialIds(
     mask=None,
     forbidden=tuple(i for i in range(len(SPECIAL_TOKENS)) if i != EOS),
 )
-"""The same for all of these tokenizers."""
+"""The same for all of these tokenizers but those with a mask."""
+MASKED_IDS = SPECIAL_IDS._replace(prefix=(BOS,), separator=(EOS,), suffix=(EOS,), mask=MASK)
+"""As BERT has them: `<s>` for [CLS], `</s>` for [SEP], between two texts too."""
 
 
 def sentinel(number: int) -> str:

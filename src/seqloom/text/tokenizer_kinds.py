@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, final
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqloom.text.byte_symbols import symbols_to_bytes
-from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK, sentinel
+from seqloom.text.special_tokens import MASK, MASK_TOKEN, SPECIAL_TOKENS, UNK, sentinel
 
 Normalisation = Literal["none", "nfc", "lower"]
 Vocabulary = dict[str, int]
@@ -143,6 +143,13 @@ def sentinels_of(vocabulary: Vocabulary) -> tuple[int, ...]:
     while count < len(entries) and entries[-1 - count] == sentinel(count):
         count += 1
     return tuple(len(entries) - 1 - number for number in range(count))
+
+
+def with_mask(learned: Learned) -> Learned:
+    """The same with a mask in place of a reserved entry."""
+    renamed = {SPECIAL_TOKENS[MASK]: MASK_TOKEN}
+    vocabulary = {renamed.get(entry, entry): i for entry, i in learned.vocabulary.items()}
+    return learned._replace(vocabulary=vocabulary)
 
 
 def with_sentinels(learned: Learned, count: int) -> Learned:

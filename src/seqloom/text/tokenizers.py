@@ -21,7 +21,18 @@ from seqloom.errors import FolderError, SeqloomError, UsageError, printable, sho
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.added_tokens import check_added, check_whole
 from seqloom.text.byte_symbols import byte_symbols, readable
-from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS, SPECIAL_TOKENS, UNK, sentinel
+from seqloom.text.special_tokens import (
+    BOS,
+    EOS,
+    MASK,
+    MASK_TOKEN,
+    MASKED_IDS,
+    PAD,
+    SPECIAL_IDS,
+    SPECIAL_TOKENS,
+    UNK,
+    sentinel,
+)
 from seqloom.text.tokenizer_kinds import KINDS as KINDS
 from seqloom.text.tokenizer_kinds import (
     SPECIALS,
@@ -32,6 +43,7 @@ from seqloom.text.tokenizer_kinds import (
     by_id,
     normalizer_of,
     sentinels_of,
+    with_mask,
     with_sentinels,
 )
 from seqloom.text.tokenizers_library import (
@@ -87,7 +99,7 @@ class TextTokenizer:
         self.space_prefix = self._kind.space_prefix
         self.has_unknown = self._kind.has_unknown
         """Whether a character may become `<unk>`, because no entry spells it."""
-        self.special_ids = SPECIAL_IDS
+        self.special_ids = MASKED_IDS if entries[MASK] == MASK_TOKEN else SPECIAL_IDS
         self.pretrained = False
         self.template = SpecialTokenTemplate()
 
@@ -107,6 +119,15 @@ class TextTokenizer:
     def with_sentinels(self, count: int) -> TextTokenizer:
         """A new tokenizer with sentinels for so many corrupted spans as its last entries."""
         return TextTokenizer(self.kind, with_sentinels(self._learned, count), self.normalisation)
+
+    def with_mask(self) -> TextTokenizer:
+        """A new tokenizer of a masked language model. Raises UsageError where a text could spell the mask."""
+        if self.kind == "whitespace":
+            raise UsageError(
+                f"data.tokenizer must be another one where there are masks, since the words of whitespace"
+                f" may spell {MASK_TOKEN}; take words or wordpiece"
+            )
+        return TextTokenizer(self.kind, with_mask(self._learned), self.normalisation)
 
     def with_added_tokens(self, tokens: Sequence[str]) -> TextTokenizer:
         """The same tokenizer with these entries at its end. Raises UsageError where they cannot be added."""
@@ -128,8 +149,20 @@ class TextTokenizer:
         return changed
 
     def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode`: there is no mask token."""
-        return self.encode(texts)
+        """As `encode`, but `<mask>`, with the spaces before it, gives the mask id where there is one."""
+        if self.special_ids.mask is None:
+            return self.encode(texts)
+        texts_in_parts = [text.split(MASK_TOKEN) for text in checked_texts(texts)]
+        parts = []
+        for *before, last in texts_in_parts:
+            parts += [*(part.rstrip(" ") for part in before), last]
+        encoded, rows = iter(self.encode(parts)), []
+        for one in texts_in_parts:
+            ids = next(encoded)
+            for _ in one[1:]:
+                ids = [*ids, self.special_ids.mask, *next(encoded)]
+            rows.append(ids)
+        return rows
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """The characters `text[begin:end]` of each id of `encode`. Raises as `encode` does."""
@@ -197,6 +230,8 @@ class TextTokenizer:
         check_ids(ids, self.vocabulary_size)
         names = {i: sentinel(number) for number, i in enumerate(self.sentinels)}
         names |= dict(enumerate(SPECIAL_TOKENS))
+        if self.special_ids.mask is not None:
+            names[self.special_ids.mask] = MASK_TOKEN
         return [names[i] if i in names else readable(self.token_bytes[i]) for i in ids]
 
     def normalise(self, text: str) -> str:
@@ -227,6 +262,9 @@ class TextTokenizer:
             "eos_token": SPECIAL_TOKENS[EOS],
             "clean_up_tokenization_spaces": False,
         }
+        if self.special_ids.mask is not None:
+            roles = {"cls": SPECIAL_TOKENS[BOS], "sep": SPECIAL_TOKENS[EOS], "mask": MASK_TOKEN}
+            config |= {f"{role}_token": name for role, name in roles.items()}
         return config | ({"unk_token": SPECIAL_TOKENS[UNK]} if self.has_unknown else {})
 
     @property
@@ -361,7 +399,8 @@ def _check_learned(kind: str, learned: Learned) -> None:
         raise ValueError("its ids are not the numbers from 0 on, each once")
     entries = by_id(vocabulary)
     pieces = entries[len(SPECIALS) : len(entries) - len(sentinels_of(vocabulary))]
-    if tuple(entries[: len(SPECIALS)]) != SPECIAL_TOKENS:
+    special = {SPECIAL_TOKENS, tuple(by_id(with_mask(Learned(SPECIALS, [], [])).vocabulary))}
+    if tuple(entries[: len(SPECIALS)]) not in special:
         raise ValueError(
             f"its ids 0 to {len(SPECIALS) - 1} are not {' '.join(SPECIAL_TOKENS[:5])} ..."
         )

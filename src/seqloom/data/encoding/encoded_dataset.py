@@ -74,6 +74,8 @@ class EncodedRow(NamedTuple):
 def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowTemplate:
     """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
     vocabulary."""
+    # one with a mask has the special tokens of BERT, which its encoder was trained on
+    own = own and special_ids.mask is None
     separator = (DELIMITER,) if own else special_ids.separator
     if encoder in ("bag_of_words", "mlp", "convolution", "recurrent"):
         return RowTemplate((), separator, ())

@@ -69,7 +69,9 @@ def prepare_noisy_corpus(run_config: RunConfig, folder: Path, first: bool) -> No
             f" {', '.join(train.noise)}"
         )
     sentinels = needed_sentinels(train)
-    start, corpus, validation = prepare_stores(run_config, folder, first, sentinels)
+    start, corpus, validation = prepare_stores(
+        run_config, folder, first, lambda learned: learned.with_sentinels(sentinels)
+    )
     start = start.for_text_pairs()
     return NoisyCorpus(
         run=run_config,

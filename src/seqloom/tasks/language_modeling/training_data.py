@@ -23,6 +23,7 @@ from seqloom.protocols import (
     FittedModel,
     ModelConfig,
     Rows,
+    StoredTokenizer,
     context_of,
 )
 from seqloom.runs.progress import every_few_seconds, log_progress
@@ -40,6 +41,7 @@ from seqloom.tasks.training_data import (
     set_output_counts,
     stored_reading_settings,
 )
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
 
@@ -167,17 +169,20 @@ class CorpusStores(NamedTuple):
 
 
 def prepare_stores(
-    run_config: RunConfig, folder: Path, first: bool, sentinels: int = 0
+    run_config: RunConfig,
+    folder: Path,
+    first: bool,
+    extend: Callable[[TextTokenizer], TextTokenizer] = lambda learned: learned,
 ) -> CorpusStores:
     """Reads the documents, trains the tokenizer on the training part alone (or takes the folder's), builds
-    the stores. A new tokenizer has sentinels for so many corrupted spans."""
+    the stores. `extend`: what a new tokenizer gets beside what it learns."""
     data = run_config.data
     split = DocumentSplit(data, run_config.train.seed)
     fingerprints = [fingerprint(path) for path in split.files]
     check_same_data(folder, fingerprints)
     split.hold_out()
-    start = starting_point(run_config, folder, split.tokenizer_texts, first, sentinels)
-    tokenizer = start.tokenizer
+    start = starting_point(run_config, folder, split.tokenizer_texts, first, extend)
+    tokenizer = with_document_ends(start.tokenizer)
     common = {
         "read": stored_reading_settings(data),
         "held_out": [] if split.validation_files else [str(split.held_out), split.seed],
@@ -199,6 +204,15 @@ def prepare_stores(
         totals = {"training": asdict(corpus.totals), "validation": asdict(validation.totals)}
         record_data(folder, fingerprints, **totals)
     return CorpusStores(start, corpus, validation)
+
+
+def with_document_ends(tokenizer: StoredTokenizer) -> StoredTokenizer:
+    """Where no token ends a text that is written, as in encoders, what ends one that is read ends a
+    document."""
+    special_ids = tokenizer.special_ids
+    if special_ids.eos is not None or not special_ids.suffix:
+        return tokenizer
+    return tokenizer.with_special_ids(special_ids._replace(eos=special_ids.suffix[-1]))
 
 
 def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
