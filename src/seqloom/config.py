@@ -311,9 +311,17 @@ class TrainConfig:
     prefix-lm (T5); or one or more of infilling, sentence-permutation, document-rotation, deletion, masking
     (BART)."""
     noise_density: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of the tokens that are corrupted. By default 0.15, and 0.3 for the kinds of BART."""
+    """Share of the tokens that are corrupted, or masked. By default 0.15, and 0.3 for the kinds of BART."""
     noise_span: Annotated[float, Field(ge=1, le=MOST)] = 3.0
-    """Mean length of a corrupted span of random-spans and infilling."""
+    """Mean length of a corrupted span of random-spans and infilling; of masked spans in words."""
+    mask_units: Literal["tokens", "words", "spans"] = "tokens"
+    """What fill-mask chooses to predict: tokens, whole words, or spans of words (SpanBERT)."""
+    static_masks: bool = False
+    """Whether each epoch has the rows and masks of the first. By default others are drawn (RoBERTa)."""
+    sentence_pairs: Literal["none", "next", "order"] = "none"
+    """What fill-mask learns of two texts beside the masks: next, whether the second follows the first or is
+    from another document (BERT); order, whether they are swapped (ALBERT). By default next where the model
+    has model.next_sentence."""
     source_loss: bool = False
     """For text pairs with a language model, which reads `<s> source <delim> target </s>`: whether the loss
     counts the tokens of the source too."""

@@ -274,6 +274,23 @@ class EncodedBatch(NamedTuple):
     last place; options `(examples,)`, the index of one of the example's rows."""
 
 
+class MaskedBatch(NamedTuple):
+    """Rows with masks, each of one text or two."""
+
+    tokens: Tensor
+    """`(rows, steps)`: what is read, -1 at padding, which is at the end."""
+    segments: Tensor
+    """`(rows, steps)`: 0, and 1 in the second of two texts."""
+    targets: Tensor
+    """`(rows, steps)`: the true id at each chosen place, IGNORE elsewhere."""
+    labels: Tensor
+    """`(rows,)`: 0 where the second text follows the first, 1 where it does not, IGNORE where nothing is
+    asked."""
+    label_weights: Tensor
+    """`(rows,)`: chosen places of the global batch / rows with a label. What each loss of a label counts for,
+    so that the mean over places is the mean loss of a place plus the mean loss of a label."""
+
+
 class Objective(Protocol):
     """What a model is trained for."""
 

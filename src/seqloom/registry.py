@@ -27,12 +27,12 @@ TASKS: dict[str, str] = {
     "multiple-choice": "seqloom.tasks.text.task:MULTIPLE_CHOICE",
     "image-classification": "seqloom.tasks.images.task:IMAGE_CLASSIFICATION",
     "masked-image-modeling": "seqloom.tasks.images.task:MASKED_IMAGE_MODELING",
-    "fill-mask": "seqloom.tasks.encoders.task:FILL_MASK",
+    "fill-mask": "seqloom.tasks.fill_mask.task:FILL_MASK",
     "replaced-token": "seqloom.tasks.encoders.task:REPLACED_TOKEN",
     "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
 }
 """task -> module:object"""
-IMPORTED = ("fill-mask", "replaced-token", "feature-extraction")
+IMPORTED = ("replaced-token", "feature-extraction")
 """Tasks whose models are not trained, but imported: seqloom import."""
 _registered: dict[str, Task] = {}
 

@@ -282,6 +282,8 @@ def other_training(name: str) -> str:
         "noise": "[mask]",
         "noise_density": "0.5",
         "noise_span": "5",
+        "mask_units": "words",
+        "sentence_pairs": "order",
     }
     if isinstance(value, bool):
         return str(not value).lower()

@@ -19,6 +19,7 @@ from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.linear import Linear
@@ -44,7 +45,8 @@ from seqloom.models.config_checks import (
     raise_problems,
 )
 from seqloom.models.sizes import named_sizes
-from seqloom.protocols import EncodedBatch, EncoderTraits
+from seqloom.protocols import EncodedBatch, EncoderTraits, Loss, MaskedBatch
+from seqloom.shapes import IGNORE
 
 Head = Literal["none", "masked-lm", "replaced-token"]
 
@@ -159,7 +161,7 @@ class Bert(nn.Module):
         padding, positions = padding_and_positions(mask)
         return self.stack.encode(self._embed(inputs, positions, segments), padding)
 
-    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+    def encode_batch(self, batch: EncodedBatch | MaskedBatch) -> Tensor:
         """`(rows, steps, width)`."""
         segments = batch.segments if self.config.segments > 1 else None
         return self(batch.tokens.clamp(min=0), batch.tokens >= 0, segments)  # type: ignore[no-any-return]
@@ -178,6 +180,24 @@ class Bert(nn.Module):
             replaced: Tensor = self.replaced(self.head(hidden))
             return replaced[..., 0]
         return self.output.logits(self.head(hidden))
+
+    def masked_loss(self, batch: MaskedBatch, smoothing: float = 0.0) -> Loss:
+        """Of the chosen places alone, whose logits are all that are formed; and of the labels."""
+        assert self.head is not None
+        hidden, is_chosen = self.encode_batch(batch), batch.targets != IGNORE
+        loss = self.output.loss(self.head(hidden[is_chosen]), batch.targets[is_chosen], smoothing)
+        if self.next_sentence is None:
+            return loss
+        of_rows = F.cross_entropy(
+            self.follows(hidden), batch.labels, ignore_index=IGNORE, reduction="none"
+        )
+        return loss._replace(total=loss.total + (of_rows * batch.label_weights).sum())
+
+    def follows(self, hidden: Tensor) -> Tensor:
+        """hidden `(rows, steps, width)` -> logits `(rows, 2)`: the second text follows the first, or not."""
+        assert self.next_sentence is not None
+        logits: Tensor = self.next_sentence(self.pooled(hidden))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def attention_weights(
         self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None

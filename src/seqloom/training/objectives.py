@@ -14,7 +14,14 @@ from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
 from seqloom.plugins import register
-from seqloom.protocols import EncodedBatch, Loss, NeuralDecodable, Objective, read_source
+from seqloom.protocols import (
+    EncodedBatch,
+    Loss,
+    MaskedBatch,
+    NeuralDecodable,
+    Objective,
+    read_source,
+)
 from seqloom.shapes import IGNORE
 from seqloom.training.stream_states import StreamStates
 
@@ -124,6 +131,24 @@ class HeadObjective:
 
     def __call__(self, model: nn.Module, batch: EncodedBatch) -> Loss:
         return cast(ModelWithHead, model).loss(batch, self.smoothing)
+
+
+class MaskedModel(Protocol):
+    """An encoder that is trained on masks."""
+
+    def masked_loss(self, batch: MaskedBatch, smoothing: float) -> Loss: ...
+
+
+@final
+@dataclass(frozen=True)
+class MaskedLanguageModelling:
+    """Cross-entropy of the true token at each chosen place; and of whether the second text follows the first,
+    where there are two (Devlin et al. 2019)."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: MaskedBatch) -> Loss:
+        return cast(MaskedModel, model).masked_loss(batch, self.smoothing)
 
 
 @final

@@ -93,6 +93,8 @@ class WindowPlan:
     window: int
     rows: int
     """Windows of a global batch, at most."""
+    fixed: bool = False
+    """Whether all epochs cut at the places of the first."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
         (moved, count), batches = self._cut(corpus, epoch), self.count(corpus, epoch)
@@ -109,7 +111,7 @@ class WindowPlan:
 
     def _cut(self, corpus: Corpus, epoch: int) -> tuple[int, int]:
         """How far an epoch's cuts are moved to the left, and how many windows it has."""
-        moved = epoch_offset(self.window, self.seed, epoch)
+        moved = epoch_offset(self.window, self.seed, 0 if self.fixed else epoch)
         return moved, -(-(len(corpus.tokens) + moved) // self.window)
 
 

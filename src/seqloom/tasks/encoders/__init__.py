@@ -1,1 +1,1 @@
-"""What pretrained encoders are for without a head of their own: filled masks, sentence vectors."""
+"""What pretrained encoders are for without a head of their own: vectors of texts."""

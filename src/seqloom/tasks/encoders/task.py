@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from seqloom.data.readers.documents import forms_of_documents
 from seqloom.protocols import Task
-from seqloom.tasks.encoders.fill_mask import MaskFiller
 from seqloom.tasks.encoders.replaced_tokens import ReplacedTokenFinder
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, data
 
-DOCUMENTS = FILES | TABLE | data("text", "document")
 PAIRS = FILES | TABLE | data("text", "second", "score", "label")
 
-FILL_MASK = Task(
-    name="fill-mask",
-    summary="a text with masks in; the tokens at its masks out",
-    models=("bert",),
-    settings=DOCUMENTS | {"decode.n_best"},
-    reading=DOCUMENTS,
-    open=partial(open_text_model, MaskFiller),
-    forms=forms_of_documents,
-)
 FEATURE_EXTRACTION = Task(
     name="feature-extraction",
     summary="a text in; a vector out",

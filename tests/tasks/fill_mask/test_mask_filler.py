@@ -17,8 +17,8 @@ from seqloom.cli import main
 from seqloom.errors import DataError, UsageError
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.encoders import sentence_vectors
-from seqloom.tasks.encoders.fill_mask import MaskFiller, pseudo_log_probs
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller, pseudo_log_probs
 from seqloom.workflows.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,0 +1,163 @@
+"""Rows of a corpus with masks, as a function of (seed, epoch, position); and rows without pairs: windows over
+all documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, final
+
+import numpy as np
+import torch
+
+from seqloom.data.batching.corpus_store import CorpusStore
+from seqloom.data.batching.corpus_windows import WindowPlan
+from seqloom.data.batching.pair_batches import pad
+from seqloom.data.encoding.masks import Ids, MaskedRow, MaskOptions, apply_masks, joined_row
+from seqloom.protocols import MaskedBatch, Rows, SpecialIds
+from seqloom.shapes import IGNORE
+
+MASKS = 3
+"""The key of masks beside the seed, the epoch and the position: batches, offsets and noise have others."""
+MEASURED = 2**32 - 4
+"""The epoch of text that is only measured: always the same masks."""
+
+
+@final
+class TextRow(NamedTuple):
+    """What a row holds before masks are made."""
+
+    ids: Ids
+    """With special tokens."""
+    segments: Ids
+    label: int = IGNORE
+    """Whether the second text follows the first: `MaskedBatch.labels`."""
+
+
+class TextRows(Protocol):
+    """How a corpus is cut into rows. A number names the same row wherever it is made."""
+
+    def period(self, corpus: CorpusStore) -> int:
+        """The numbers of the rows of an epoch are below it."""
+        ...
+
+    def epoch(self, corpus: CorpusStore, epoch: int, start: int = 0) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        ...
+
+    def count(self, corpus: CorpusStore) -> int:
+        """How many global batches an epoch has."""
+        ...
+
+    def row(self, corpus: CorpusStore, number: int, epoch: int) -> TextRow: ...
+
+    def begins(self, corpus: CorpusStore, number: int, epoch: int) -> int:
+        """The place of its first id in the corpus."""
+        ...
+
+    def for_corpus(self, corpus: CorpusStore) -> TextRows:
+        """The same, or rows without pairs where a corpus has no other documents to take texts from."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FullWindows:
+    """Windows over all documents, with what ends a text between two (Liu et al. 2019: FULL-SENTENCES)."""
+
+    plan: WindowPlan
+    """Its windows leave room for the special tokens of a row."""
+    special_ids: SpecialIds
+
+    def period(self, corpus: CorpusStore) -> int:
+        return len(corpus.tokens) + self.plan.window
+
+    def epoch(self, corpus: CorpusStore, epoch: int, start: int = 0) -> Iterator[Rows]:
+        for rows in self.plan.epoch(corpus, epoch, start):
+            yield rows + self.plan.window
+
+    def count(self, corpus: CorpusStore) -> int:
+        return self.plan.count(corpus)
+
+    def row(self, corpus: CorpusStore, number: int, epoch: int) -> TextRow:
+        begin = number - self.plan.window
+        ids = corpus.tokens[max(begin, 0) : begin + self.plan.window].astype(np.int64)
+        prefix, suffix = self.special_ids.prefix, self.special_ids.suffix
+        # the end of a document at the end of a row is that of the row
+        if len(ids) and suffix and ids[-1] == suffix[-1]:
+            ids = ids[:-1]
+        return TextRow(*joined_row([ids], prefix, (), suffix))
+
+    def begins(self, corpus: CorpusStore, number: int, epoch: int) -> int:
+        return max(number - self.plan.window, 0)
+
+    def for_corpus(self, corpus: CorpusStore) -> FullWindows:
+        return self
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MaskedRows:
+    """The rows of a run with their masks. A number is epoch · period + the number of the row in its epoch."""
+
+    texts: TextRows
+    options: MaskOptions
+    seed: int
+    static: bool
+    """Whether each epoch has the rows and masks of the first, in another order."""
+
+    def epoch(self, corpus: CorpusStore, epoch: int, start: int = 0) -> Iterator[Rows]:
+        first = 0 if self.static else epoch * self.texts.period(corpus)
+        for rows in self.texts.epoch(corpus, epoch, start):
+            yield rows + first
+
+    def measured(self, corpus: CorpusStore) -> MaskedRows:
+        """The rows by which a corpus is measured."""
+        return replace(self, static=False, texts=self.texts.for_corpus(corpus))
+
+    def begins(self, corpus: CorpusStore, number: int) -> int:
+        """The place in the corpus where a row begins."""
+        epoch, place = divmod(number, self.texts.period(corpus))
+        return self.texts.begins(corpus, place, epoch)
+
+    def text(self, corpus: CorpusStore, number: int) -> TextRow:
+        epoch, place = divmod(number, self.texts.period(corpus))
+        return self.texts.row(corpus, place, epoch)
+
+    def masked(self, corpus: CorpusStore, number: int, ids: Ids) -> MaskedRow:
+        """The masks of a row that holds these ids."""
+        epoch, place = divmod(number, self.texts.period(corpus))
+        random = np.random.default_rng([self.seed, epoch, place, MASKS])
+        return apply_masks(ids, self.options, random)
+
+    def batch(self, corpus: CorpusStore, rows: Rows, whole: Rows) -> MaskedBatch:
+        """No rows: the first of the `whole` batch with nothing trained, since a worker must take part even
+        where a batch has fewer rows than there are workers."""
+        used = rows if len(rows) else whole[:1]
+        texts = [self.text(corpus, int(row)) for row in used]
+        masked = [
+            self.masked(corpus, int(row), text.ids) for row, text in zip(used, texts, strict=True)
+        ]
+        labels = torch.tensor([text.label for text in texts])
+        weight = self._label_weight(corpus, whole) if bool((labels != IGNORE).any()) else 0.0
+        batch = MaskedBatch(
+            tokens=pad([one.inputs.tolist() for one in masked], -1),
+            segments=pad([text.segments.tolist() for text in texts], 0),
+            targets=pad([one.targets.tolist() for one in masked], IGNORE),
+            labels=labels,
+            label_weights=torch.full((len(used),), weight),
+        )
+        if len(rows):
+            return batch
+        return batch._replace(
+            targets=torch.full_like(batch.targets, IGNORE), labels=torch.full_like(labels, IGNORE)
+        )
+
+    def _label_weight(self, corpus: CorpusStore, whole: Rows) -> float:
+        """Chosen places of a global batch whose rows all have a label, by row. It is the same for each worker
+        and micro-batch, so each makes the masks of all."""
+        chosen = 0
+        for row in whole:
+            targets = self.masked(corpus, int(row), self.text(corpus, int(row)).ids).targets
+            chosen += int((targets != IGNORE).sum())
+        return chosen / len(whole)

@@ -1,0 +1,102 @@
+"""The task fill-mask: masked language models, from plain text or from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from seqloom.config import RunConfig
+from seqloom.data.readers.documents import forms_of_documents
+from seqloom.models import model_family
+from seqloom.protocols import Task
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller
+from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
+from seqloom.tasks.model import open_text_model
+from seqloom.tasks.setting_names import (
+    FILES,
+    TABLE,
+    TOKENIZER,
+    TRAIN,
+    TRAINED_ON,
+    data,
+    fine_tuning_defaults,
+)
+from seqloom.text.special_tokens import PAD
+
+READING = FILES | TABLE | data("text", "document")
+MASKS = frozenset(
+    f"train.{name}"
+    for name in (
+        *("noise_density", "noise_span", "mask_units", "static_masks"),
+        *("sentence_pairs", "window"),
+    )
+)
+CONTEXT = 128
+"""Of a new model of the size small: most of BERT's steps have rows of so many tokens."""
+
+
+def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+    """Those of fine-tuning; or for a new model the tokenizer and the rows of its paper: BERT's, or RoBERTa's
+    where positions have an offset."""
+    model, train = content.get("model", {}), content.get("train", {})
+    if model.get("from"):
+        return fine_tuning_defaults(content)
+    size = model.get("size", "small")
+    sizes = model_family("bert")[2]
+    fields = {**sizes.get(size, {}), **model}
+    pairs = train.get("sentence_pairs") or ("next" if fields.get("next_sentence") else "none")
+    of_model: dict[str, object] = {}
+    if pairs != "none":
+        of_model |= {"pooler": True, "next_sentence": True}
+    elif "sentence_pairs" in train:
+        of_model |= {"pooler": False, "next_sentence": False}
+    if fields.get("position_offset"):
+        # the positions of the field's RoBERTa begin after the id of padding
+        return {
+            "train": {"sentence_pairs": pairs},
+            "model": {"position_offset": PAD + 1, **of_model},
+        }
+    if size == "small":
+        of_model["context"] = train.get("window") or CONTEXT
+    return {
+        "data": {"tokenizer": "wordpiece"},
+        "train": {"sentence_pairs": pairs},
+        "model": of_model,
+    }
+
+
+def unused(run: RunConfig) -> Mapping[str, str]:
+    """The settings that change nothing in this run, and why."""
+    train, reasons = run.train, {}
+    if train.mask_units != "spans":
+        reasons["train.noise_span"] = (
+            f"train.noise_span is for train.mask_units=spans, but that is {train.mask_units}"
+        )
+    if train.sentence_pairs == "none":
+        for name in filter(run.model.get, ("pooler", "next_sentence")):
+            reasons[f"model.{name}"] = (
+                f"model.{name} is trained by pairs of sentences, but train.sentence_pairs is none"
+            )
+    return reasons
+
+
+FILL_MASK = Task(
+    name="fill-mask",
+    summary="a text with masks in; the tokens at its masks out",
+    models=("bert",),
+    settings=READING
+    | TRAINED_ON
+    | TOKENIZER
+    | data("learn_from")
+    | TRAIN
+    | MASKS
+    | {"decode.n_best"},
+    reading=READING,
+    open=partial(open_text_model, MaskFiller),
+    training_data=prepare_masked_corpus,
+    forms=forms_of_documents,
+    defaults=defaults,
+    unused=unused,
+    pretrained=True,
+)

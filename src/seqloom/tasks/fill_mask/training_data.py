@@ -1,0 +1,143 @@
+"""Texts to what the training of a masked language model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+from torch import nn
+
+from seqloom.config import RunConfig, TrainConfig
+from seqloom.data.batching.corpus_windows import WindowPlan
+from seqloom.data.encoding.masks import MaskOptions
+from seqloom.errors import UsageError
+from seqloom.models.bert import BertConfig
+from seqloom.protocols import MaskedBatch, NewModel, Rows, StoredTokenizer
+from seqloom.tasks.denoising.noisy_windows import ends_sentence
+from seqloom.tasks.fill_mask.masked_rows import FullWindows, MaskedRows, TextRows
+from seqloom.tasks.fill_mask.masked_scores import measure_masked
+from seqloom.tasks.fill_mask.sentence_pairs import SentencePairs
+from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
+from seqloom.tasks.starting_point import StartingPoint
+from seqloom.tasks.training_data import StepTrainingData
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.training.objectives import MaskedLanguageModelling
+
+DENSITY = 0.15
+"""Share of the tokens that are chosen (Devlin et al. 2019)."""
+HEADS = ("head.", "output.", "replaced.", "pooler.", "next_sentence.")
+"""Beginnings of the names of tensors that a checkpoint may have or lack."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MaskedCorpus(CorpusTrainingData, StepTrainingData):
+    """Documents with masks as the training loop reads them."""
+
+    kind: ClassVar = "texts with masks"
+    rows: MaskedRows
+
+    def build(self) -> NewModel:
+        """A new model. What sees pairs only is frozen where there are none: distributed training waits for
+        the gradient of each trained parameter."""
+        new = self.start.build()
+        if self.run.train.sentence_pairs == "none":
+            for name, parameter in new.model.named_parameters():
+                if name.startswith(("pooler.", "next_sentence.")):
+                    parameter.requires_grad_(False)
+        return new
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        return self.rows.epoch(self.corpus, epoch, start)
+
+    def batches_an_epoch(self) -> int:
+        return self.rows.texts.count(self.corpus)
+
+    def load(self, rows: Rows, whole: Rows) -> MaskedBatch:
+        return self.rows.batch(self.corpus, rows, whole)
+
+    def describe(self, rows: Rows) -> str:
+        begins = [self.rows.begins(self.corpus, int(row)) for row in rows[:4]]
+        places = ", ".join(map(self.corpus.place, begins))
+        return f"the rows that begin in the documents of {places}" + (
+            ", ..." if len(rows) > 4 else ""
+        )
+
+    def objective(self) -> MaskedLanguageModelling:
+        return MaskedLanguageModelling(self.run.train.label_smoothing)
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        return measure_masked(model, self.rows, self.validation)
+
+
+def prepare_masked_corpus(run_config: RunConfig, folder: Path, first: bool) -> MaskedCorpus:
+    start, corpus, validation = prepare_stores(run_config, folder, first, TextTokenizer.with_mask)
+    start = for_masks(start, run_config.train)
+    data = MaskedCorpus(
+        run=run_config,
+        start=start,
+        corpus=corpus,
+        validation=validation,
+        rows=masked_rows(run_config.train, start.tokenizer, start.config),
+    )
+    # what cannot be is said before the first step
+    data.batches_an_epoch()
+    return data
+
+
+def for_masks(start: StartingPoint, train: TrainConfig) -> StartingPoint:
+    """The same with the heads that this training needs: a checkpoint may have come with others."""
+    config = start.config
+    changes: dict[str, object] = {}
+    if config.head != "masked-lm":
+        changes["head"] = "masked-lm"
+    if train.sentence_pairs != "none" and not config.next_sentence:
+        changes |= {"pooler": True, "next_sentence": True}
+    return start._replace(config=replace(config, **changes), other_parts=HEADS)
+
+
+def masked_rows(train: TrainConfig, tokenizer: StoredTokenizer, config: BertConfig) -> MaskedRows:
+    """Raises UsageError where the tokenizer has no mask, or a row no room for text."""
+    ids = tokenizer.special_ids
+    if ids.mask is None:
+        raise UsageError(
+            "fill-mask needs a tokenizer with a mask, but that of --from has none; start from a masked"
+            " language model"
+        )
+    window = train.window or config.context
+    pairs = train.sentence_pairs != "none"
+    room = window - len(ids.prefix) - len(ids.suffix) - pairs * len(ids.separator)
+    if window > config.context:
+        raise UsageError(
+            f"train.window must be at most model.context={config.context}, but is {window}"
+        )
+    if room < 2:
+        raise UsageError(
+            f"train.window must have room for special tokens and two others, but is {window}; make it longer"
+        )
+    rows = train.batch_rows or max(train.batch_tokens // window, 1)
+    texts: TextRows
+    if train.sentence_pairs == "none":
+        plan = WindowPlan(seed=train.seed, window=room, rows=rows, fixed=train.static_masks)
+        texts = FullWindows(plan=plan, special_ids=ids)
+    else:
+        texts = SentencePairs(
+            kind=train.sentence_pairs,
+            seed=train.seed,
+            room=room,
+            rows=rows,
+            static=train.static_masks,
+            ends_sentence=np.array([ends_sentence(one) for one in tokenizer.token_bytes]),
+            special_ids=ids,
+        )
+    return MaskedRows(
+        texts=texts,
+        options=MaskOptions.of(
+            tokenizer, train.noise_density or DENSITY, train.mask_units, train.noise_span
+        ),
+        seed=train.seed,
+        static=train.static_masks,
+    )
