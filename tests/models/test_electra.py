@@ -42,6 +42,8 @@ MASK = 4
 TEXTS = torch.tensor([[2, 5, 6, 7, 8, 9, 3], [2, 10, 9, 5, 3, -1, -1]])
 CHOSEN = torch.tensor([[0, 1, 0, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0, 0]]).bool()
 INPUTS, TARGETS = TEXTS.masked_fill(CHOSEN, MASK), TEXTS.where(CHOSEN, IGNORE)
+# chosen, and left as it is
+INPUTS[0, 5] = TEXTS[0, 5]
 SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0]])
 
 
