@@ -289,6 +289,12 @@ class MaskedBatch(NamedTuple):
     label_weights: Tensor
     """`(rows,)`: chosen places of the global batch / rows with a label. What each loss of a label counts for,
     so that the mean over places is the mean loss of a place plus the mean loss of a label."""
+    uniform: Tensor
+    """`(rows, steps)` in [0, 1): what the replacement of a chosen token is drawn with (ELECTRA); `(rows, 0)`
+    where none is replaced."""
+    token_weights: Tensor
+    """`(rows,)`: chosen places of the global batch / its tokens. What the loss of whether a token was
+    replaced counts for, as with labels; 0 where nothing is trained."""
 
 
 class Objective(Protocol):

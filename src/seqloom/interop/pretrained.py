@@ -214,7 +214,12 @@ def with_added_rows(tensors: Mapping[str, Tensor], added: range, size: int) -> d
     rows are the mean of those before."""
     grown = dict(tensors)
     if added:
-        for name in VOCABULARY_TENSORS & tensors.keys():
+        for name in tensors:
+            if (
+                name.removeprefix("generator.").removeprefix("discriminator.")
+                not in VOCABULARY_TENSORS
+            ):
+                continue
             old = tensors[name]
             new = old.new_zeros(size, *old.shape[1:])
             new[: len(old)] = old

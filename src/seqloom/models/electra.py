@@ -35,7 +35,7 @@ from seqloom.models.config_checks import (
 )
 from seqloom.models.heads import at_least_float32
 from seqloom.models.sizes import named_sizes
-from seqloom.protocols import Loss
+from seqloom.protocols import Loss, MaskedBatch
 from seqloom.shapes import IGNORE
 
 
@@ -157,12 +157,21 @@ class Electra(nn.Module):
         generator.segments, generator.embedding_norm = shared.segments, shared.embedding_norm
         generator.output.weight = shared.embedding.weight
 
+    def masked_loss(self, batch: MaskedBatch, smoothing: float = 0.0) -> Loss:
+        """The generator's, plus λ times the discriminator's, whose tokens count as the batch says."""
+        made = self(batch.tokens, batch.targets, batch.uniform, batch.segments)
+        loss = generator_loss(made, batch.targets, smoothing)
+        of_rows = (token_losses(made) * (batch.tokens >= 0)).sum(dim=1) * batch.token_weights
+        return loss._replace(total=loss.total + self.config.discriminator_weight * of_rows.sum())
+
     def forward(
         self, inputs: Tensor, targets: Tensor, uniform: Tensor, segments: Tensor | None = None
     ) -> Replacements:
         """inputs `(rows, steps)`: a text with its masks, -1 at padding; targets `(rows, steps)`: what was at
         each place to predict, IGNORE elsewhere; uniform `(rows, steps)` in [0, 1): what each sample is drawn
         with."""
+        if self.config.segments < 2:
+            segments = None
         mask, chosen = inputs >= 0, targets != IGNORE
         masked_text = inputs.clamp(min=0)
         logits = self.generator.logits(self.generator(masked_text, mask, segments)[chosen])
@@ -183,19 +192,23 @@ def sampled(logits: Tensor, uniform: Tensor) -> Tensor:
     return ids.clamp(max=logits.shape[-1] - 1)
 
 
-def generator_loss(made: Replacements, targets: Tensor) -> Loss:
+def generator_loss(made: Replacements, targets: Tensor, smoothing: float = 0.0) -> Loss:
     """Cross-entropy at the places to predict."""
-    wanted = targets[targets != IGNORE]
-    total = F.cross_entropy(at_least_float32(made.logits), wanted, reduction="sum")
+    wanted, logits = targets[targets != IGNORE], at_least_float32(made.logits)
+    total = F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing)
     return Loss(total, torch.tensor(len(wanted), device=total.device))
 
 
-def discriminator_loss(made: Replacements, inputs: Tensor) -> Loss:
-    """Binary cross-entropy of every token but padding. Special tokens are among them, as in the program of
-    the paper and in transformers."""
-    mask = inputs >= 0
-    scores = at_least_float32(made.scores[mask])
-    total = F.binary_cross_entropy_with_logits(
-        scores, made.replaced[mask].to(scores.dtype), reduction="sum"
+def token_losses(made: Replacements) -> Tensor:
+    """`(rows, steps)`: the binary cross-entropy of each token; what is at padding means nothing."""
+    scores = at_least_float32(made.scores)
+    return F.binary_cross_entropy_with_logits(
+        scores, made.replaced.to(scores.dtype), reduction="none"
     )
-    return Loss(total, mask.sum())
+
+
+def discriminator_loss(made: Replacements, inputs: Tensor) -> Loss:
+    """Of every token but padding. Special tokens are among them, as in the program of the paper and in
+    transformers."""
+    mask = inputs >= 0
+    return Loss(token_losses(made)[mask].sum(), mask.sum())

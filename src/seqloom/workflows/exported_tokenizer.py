@@ -49,8 +49,8 @@ def write_tokenizer(
         segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
         names = ["input_ids", *segments, "attention_mask"]
         settings = {"model_input_names": names, **settings}
-    if not tokenizer.pretrained:
-        # a text that spells a special token is text, as in training
+    if not tokenizer.pretrained and run.task != "fill-mask":
+        # a text that spells a special token is text, as in training; but a mask is spelled
         settings["split_special_tokens"] = True
     files.write_json(out / TOKENIZER_CONFIG, settings)
     if content != tokenizer.to_json():

@@ -49,6 +49,7 @@ KINDS: dict[str, tuple[str, list[str], Any]] = {
         ["train.mask_units=spans", "train.static_masks=true"],
         hf.BertForMaskedLM,
     ),
+    "electra": ("electra:tiny", [], None),
 }
 
 
@@ -98,7 +99,7 @@ def test_it_keeps_the_laws_of_tasks(kind: str, text: str, tmp_path: Path) -> Non
     check_task(task, [text], test=[str(masked)], model=model, settings=task_settings)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "electra"])
 def test_the_loss_is_that_of_transformers(kind: str, text: str, tmp_path: Path) -> None:
     """The same weights, rows, masks and labels, by the classes that pre-train."""
     folder = trained(text, tmp_path / "run", kind)
@@ -125,7 +126,7 @@ def test_the_loss_is_that_of_transformers(kind: str, text: str, tmp_path: Path) 
     assert float(found.loss) == pytest.approx(float(ours.total / ours.count), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "pairs"])
+@pytest.mark.parametrize("kind", ["bert", "pairs", "electra"])
 def test_a_batch_may_be_split_in_any_way(kind: str, text: str, tmp_path: Path) -> None:
     """Over workers and micro-batches, also where some have no rows: masks, loss and gradient stay. The loss
     is the mean of the tokens plus the mean of the labels of the whole batch."""
@@ -154,7 +155,7 @@ def test_a_batch_may_be_split_in_any_way(kind: str, text: str, tmp_path: Path) -
     none = whole._replace(labels=torch.full_like(whole.labels, IGNORE))
     of_tokens = objective(model, none)
     of_labels = float(expected.total - of_tokens.total) / int(expected.count)
-    if kind == "bert":
+    if kind != "pairs":
         assert of_labels == 0
     else:
         assert of_labels == pytest.approx(mean_label_loss(model, whole), rel=1e-6)
@@ -165,7 +166,7 @@ def mean_label_loss(model: Any, batch: MaskedBatch) -> float:
     return float(torch.nn.functional.cross_entropy(logits, batch.labels))
 
 
-@pytest.mark.parametrize("kind", ["bert", "pairs"])
+@pytest.mark.parametrize("kind", ["bert", "pairs", "electra"])
 @pytest.mark.parametrize("static", [False, True])
 def test_rows_are_a_function_of_seed_epoch_and_position(
     kind: str, static: bool, text: str, tmp_path: Path

@@ -5,6 +5,7 @@
     in 80 %   my dog is M
     in 10 %   my dog is apple       a token that is drawn from the vocabulary
     in 10 %   my dog is hairy
+    (of ELECTRA's generator 85, 0 and 15 %, as in the authors' program)
 
 The loss is taken at all chosen tokens, the unchanged ones too. What is chosen:
 
@@ -70,6 +71,8 @@ class MaskOptions:
     begins_inside: Flags
     """`(vocabulary,)`: ids that continue a word whose piece before them is in `ends_inside`."""
     ends_inside: Flags
+    as_mask: float = AS_MASK
+    as_random: float = AS_RANDOM
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, density: float, units: Units, span: float) -> MaskOptions:
@@ -124,8 +127,9 @@ def apply_masks(ids: Ids, options: MaskOptions, random: Generator) -> MaskedRow:
     targets = np.full_like(ids, IGNORE)
     targets[chosen] = ids[chosen]
     inputs = ids.copy()
-    inputs[chosen[draws < AS_MASK]] = options.mask
-    replaced = chosen[(draws >= AS_MASK) & (draws < AS_MASK + AS_RANDOM)]
+    inputs[chosen[draws < options.as_mask]] = options.mask
+    kept = options.as_mask + options.as_random
+    replaced = chosen[(draws >= options.as_mask) & (draws < kept)]
     inputs[replaced] = options.drawn[random.integers(len(options.drawn), size=len(replaced))]
     return MaskedRow(inputs, targets)
 

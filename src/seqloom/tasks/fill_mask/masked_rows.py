@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.corpus_windows import WindowPlan
@@ -19,6 +21,8 @@ from seqloom.shapes import IGNORE
 
 MASKS = 3
 """The key of masks beside the seed, the epoch and the position: batches, offsets and noise have others."""
+REPLACEMENTS = 4
+"""That of what replacements are drawn with."""
 MEASURED = 2**32 - 4
 """The epoch of text that is only measured: always the same masks."""
 
@@ -105,6 +109,8 @@ class MaskedRows:
     seed: int
     static: bool
     """Whether each epoch has the rows and masks of the first, in another order."""
+    replaced: bool = False
+    """Whether chosen tokens are replaced by those of a generator (ELECTRA)."""
 
     def epoch(self, corpus: CorpusStore, epoch: int, start: int = 0) -> Iterator[Rows]:
         first = 0 if self.static else epoch * self.texts.period(corpus)
@@ -139,25 +145,43 @@ class MaskedRows:
             self.masked(corpus, int(row), text.ids) for row, text in zip(used, texts, strict=True)
         ]
         labels = torch.tensor([text.label for text in texts])
-        weight = self._label_weight(corpus, whole) if bool((labels != IGNORE).any()) else 0.0
+        label_weight = token_weight = 0.0
+        if self.replaced or bool((labels != IGNORE).any()):
+            chosen, tokens = self._counts(corpus, whole)
+            label_weight, token_weight = chosen / len(whole), chosen / tokens
+        uniform = [
+            self._uniform(corpus, int(row), len(text.ids) if self.replaced else 0)
+            for row, text in zip(used, texts, strict=True)
+        ]
         batch = MaskedBatch(
             tokens=pad([one.inputs.tolist() for one in masked], -1),
             segments=pad([text.segments.tolist() for text in texts], 0),
             targets=pad([one.targets.tolist() for one in masked], IGNORE),
             labels=labels,
-            label_weights=torch.full((len(used),), weight),
+            label_weights=torch.full((len(used),), label_weight),
+            uniform=pad_sequence(uniform, batch_first=True),
+            token_weights=torch.full((len(used),), token_weight),
         )
         if len(rows):
             return batch
         return batch._replace(
-            targets=torch.full_like(batch.targets, IGNORE), labels=torch.full_like(labels, IGNORE)
+            targets=torch.full_like(batch.targets, IGNORE),
+            labels=torch.full_like(labels, IGNORE),
+            token_weights=torch.zeros(len(used)),
         )
 
-    def _label_weight(self, corpus: CorpusStore, whole: Rows) -> float:
-        """Chosen places of a global batch whose rows all have a label, by row. It is the same for each worker
-        and micro-batch, so each makes the masks of all."""
-        chosen = 0
+    def _counts(self, corpus: CorpusStore, whole: Rows) -> tuple[int, int]:
+        """Chosen places and tokens of a global batch. They are the same for each worker and micro-batch, so
+        each makes the masks of all."""
+        chosen = tokens = 0
         for row in whole:
             targets = self.masked(corpus, int(row), self.text(corpus, int(row)).ids).targets
             chosen += int((targets != IGNORE).sum())
-        return chosen / len(whole)
+            tokens += len(targets)
+        return chosen, tokens
+
+    def _uniform(self, corpus: CorpusStore, number: int, length: int) -> Tensor:
+        """`(length,)`: what the replacements of a row are drawn with."""
+        epoch, place = divmod(number, self.texts.period(corpus))
+        random = np.random.default_rng([self.seed, epoch, place, REPLACEMENTS])
+        return torch.from_numpy(random.random(length))

@@ -42,7 +42,10 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
     model, train = content.get("model", {}), content.get("train", {})
     if model.get("from"):
         return fine_tuning_defaults(content)
-    size = model.get("size", "small")
+    name, size = model.get("name", "bert"), model.get("size", "small")
+    if name == "electra":
+        context = {"context": train.get("window") or CONTEXT} if size == "small" else {}
+        return {"data": {"tokenizer": "wordpiece"}, "model": context}
     sizes = model_family("bert")[2]
     fields = {**sizes.get(size, {}), **model}
     pairs = train.get("sentence_pairs") or ("next" if fields.get("next_sentence") else "none")
@@ -73,7 +76,11 @@ def unused(run: RunConfig) -> Mapping[str, str]:
         reasons["train.noise_span"] = (
             f"train.noise_span is for train.mask_units=spans, but that is {train.mask_units}"
         )
-    if train.sentence_pairs == "none":
+    if run.model["name"] == "electra":
+        reasons["train.sentence_pairs"] = (
+            "train.sentence_pairs is for bert, but an electra learns nothing of pairs"
+        )
+    elif train.sentence_pairs == "none":
         for name in filter(run.model.get, ("pooler", "next_sentence")):
             reasons[f"model.{name}"] = (
                 f"model.{name} is trained by pairs of sentences, but train.sentence_pairs is none"
@@ -84,7 +91,7 @@ def unused(run: RunConfig) -> Mapping[str, str]:
 FILL_MASK = Task(
     name="fill-mask",
     summary="a text with masks in; the tokens at its masks out",
-    models=("bert",),
+    models=("bert", "electra"),
     settings=READING
     | TRAINED_ON
     | TOKENIZER

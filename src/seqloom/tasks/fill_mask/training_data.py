@@ -15,10 +15,12 @@ from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.data.encoding.masks import MaskOptions
 from seqloom.errors import UsageError
 from seqloom.models.bert import BertConfig
+from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.protocols import MaskedBatch, NewModel, Rows, StoredTokenizer
 from seqloom.tasks.denoising.noisy_windows import ends_sentence
 from seqloom.tasks.fill_mask.masked_rows import FullWindows, MaskedRows, TextRows
 from seqloom.tasks.fill_mask.masked_scores import measure_masked
+from seqloom.tasks.fill_mask.replaced_scores import measure_replaced
 from seqloom.tasks.fill_mask.sentence_pairs import SentencePairs
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.starting_point import StartingPoint
@@ -28,6 +30,9 @@ from seqloom.training.objectives import MaskedLanguageModelling
 
 DENSITY = 0.15
 """Share of the tokens that are chosen (Devlin et al. 2019)."""
+GENERATOR_MASKS = 0.85
+"""Share of the chosen tokens that an ELECTRA's generator reads as masks; the others stay (google-research/
+electra, pretrain_helpers.mask)."""
 HEADS = ("head.", "output.", "replaced.", "pooler.", "next_sentence.")
 """Beginnings of the names of tensors that a checkpoint may have or lack."""
 
@@ -70,6 +75,8 @@ class MaskedCorpus(CorpusTrainingData, StepTrainingData):
         return MaskedLanguageModelling(self.run.train.label_smoothing)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
+        if isinstance(model, Electra):
+            return measure_replaced(model, self.rows, self.validation)
         return measure_masked(model, self.rows, self.validation)
 
 
@@ -89,8 +96,17 @@ def prepare_masked_corpus(run_config: RunConfig, folder: Path, first: bool) -> M
 
 
 def for_masks(start: StartingPoint, train: TrainConfig) -> StartingPoint:
-    """The same with the heads that this training needs: a checkpoint may have come with others."""
+    """The same with the heads that this training needs: a checkpoint may have come with others. Raises
+    UsageError for a discriminator without its generator."""
     config = start.config
+    if isinstance(config, ElectraConfig):
+        return start
+    if config.head == "replaced-token":
+        raise UsageError(
+            "an ELECTRA is trained further with its generator, but --from is a discriminator alone: put the"
+            " generator into the folder generator/ within its own, and make a run folder of both: seqloom"
+            " import"
+        )
     changes: dict[str, object] = {}
     if config.head != "masked-lm":
         changes["head"] = "masked-lm"
@@ -99,7 +115,9 @@ def for_masks(start: StartingPoint, train: TrainConfig) -> StartingPoint:
     return start._replace(config=replace(config, **changes), other_parts=HEADS)
 
 
-def masked_rows(train: TrainConfig, tokenizer: StoredTokenizer, config: BertConfig) -> MaskedRows:
+def masked_rows(
+    train: TrainConfig, tokenizer: StoredTokenizer, config: BertConfig | ElectraConfig
+) -> MaskedRows:
     """Raises UsageError where the tokenizer has no mask, or a row no room for text."""
     ids = tokenizer.special_ids
     if ids.mask is None:
@@ -133,11 +151,14 @@ def masked_rows(train: TrainConfig, tokenizer: StoredTokenizer, config: BertConf
             ends_sentence=np.array([ends_sentence(one) for one in tokenizer.token_bytes]),
             special_ids=ids,
         )
+    options = MaskOptions.of(
+        tokenizer, train.noise_density or DENSITY, train.mask_units, train.noise_span
+    )
+    electra = isinstance(config, ElectraConfig)
     return MaskedRows(
         texts=texts,
-        options=MaskOptions.of(
-            tokenizer, train.noise_density or DENSITY, train.mask_units, train.noise_span
-        ),
+        options=replace(options, as_mask=GENERATOR_MASKS, as_random=0.0) if electra else options,
         seed=train.seed,
         static=train.static_masks,
+        replaced=electra,
     )
