@@ -58,6 +58,15 @@ BLOCK = 256
 Ids = Sequence[int] | Numbers
 
 
+class Likelihood(NamedTuple):
+    """How likely a text is."""
+
+    log_probability: float
+    """In nats."""
+    unknown: int
+    """Tokens of it that are `<unk>`: their spelling is not scored."""
+
+
 class TextScore(NamedTuple):
     """The scores of one text."""
 

@@ -38,7 +38,7 @@ class ScoreOptions:
     window."""
     pairs: str | None = None
     """BETTER,WORSE: the columns of two texts. Shows how often the first is more likely (minimal pairs, as in
-    BLiMP)."""
+    BLiMP). A masked language model goes by its pseudo-likelihood."""
     by: str | None = None
     """With --pairs: a column whose values group the pairs. By default each file is a group."""
     beside: Folders = ()
@@ -59,7 +59,7 @@ def score(
     more likely.
 
     Args:
-        folder: A run folder of a language model.
+        folder: A run folder of a language model; with --pairs also of a masked one.
         file: A text file with one text in each line; - is standard input. With --pairs: .jsonl, .tsv or .csv
             files, also .gz.
         settings: key=value for data.*.

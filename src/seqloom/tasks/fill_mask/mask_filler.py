@@ -22,7 +22,7 @@ from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
+from seqloom.evaluation.perplexity import CorpusLikelihood, Likelihood, TextScore
 from seqloom.models.bert import Bert
 from seqloom.models.electra import Electra
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
@@ -117,6 +117,22 @@ class MaskFiller(TextModel):
         tokenizer = self.run.tokenizer
         vocabulary = {"vocabulary": tokenizer.vocabulary_size}
         return Evaluation(metrics | vocabulary, details={"tokenizer": tokenizer.kind})
+
+    def pseudo_likelihoods(self, texts: Sequence[str]) -> Iterator[Likelihood]:
+        """Σ log p(u_i | all others) of each text, each token masked in turn (Salazar et al. 2020)."""
+        special_ids = self.tokenizer.special_ids
+        room = self.bert.context - len(special_ids.prefix) - len(special_ids.suffix)
+        for some in chunked(texts, CHUNK):
+            ids = self.tokenizer.encode(some)
+            if (longest := max(map(len, ids), default=0)) > room:
+                raise UsageError(
+                    f"a text must have at most {room} tokens to be scored by"
+                    f" {printable(str(self.folder))}, but one has {longest}; leave it out"
+                )
+            scores = pseudo_log_probs(self.bert, ids, special_ids, self.mask)
+            for text_ids, log_probs in zip(ids, scores, strict=True):
+                unknown = 0 if special_ids.unk is None else text_ids.count(special_ids.unk)
+                yield Likelihood(float(log_probs.sum()), unknown)
 
     def fill(
         self,

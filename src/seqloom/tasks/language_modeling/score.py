@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,11 @@ import numpy as np
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.intervals import wilson_interval
-from seqloom.evaluation.perplexity import TextScore, score_texts
+from seqloom.evaluation.perplexity import Likelihood, TextScore, score_texts
 from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import each_pair
-from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.run_folder import LoadedRun, load_run, task_of
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.language_modeling.documents import stride_of
 from seqloom.tasks.language_modeling.generate import blank_notice
 
@@ -204,6 +205,20 @@ class Contrast:
         return 100 * hits / pairs, 100 * low, 100 * high
 
 
+def pair_scorer(folder: str) -> Callable[[Sequence[str]], Iterator[Likelihood]]:
+    """What says how likely texts are that are compared."""
+    if task_of(folder) == "fill-mask":
+        return MaskFiller(load_run(folder)).pseudo_likelihoods
+    scorer = Scorer(folder)
+    scorer.log_unscored_token()
+
+    def likelihoods(texts: Sequence[str]) -> Iterator[Likelihood]:
+        for scored in scorer.score(texts):
+            yield Likelihood(scored.log_probability, scored.unknown)
+
+    return likelihoods
+
+
 def contrast(
     folders: Sequence[str],
     paths: Sequence[str],
@@ -216,11 +231,9 @@ def contrast(
     decides), by group.
 
     `better` and `worse` name the columns of the two texts; `by` one of groups, by default each file is a
-    group. Raises UsageError and DataError.
+    group. Of a masked language model it is the pseudo-log-probability. Raises UsageError and DataError.
     """
-    models = [(folder, Scorer(folder)) for folder in folders]
-    for _, scorer in models:
-        scorer.log_unscored_token()
+    scorers = [pair_scorer(folder) for folder in folders]
     found = [
         Contrast(folder=folder, hits={}, halves={}, pairs={}, unknown=[]) for folder in folders
     ]
@@ -239,8 +252,8 @@ def contrast(
             }
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]
-        for (_, scorer), result in zip(models, found, strict=True):
-            found_scores = list(scorer.score(texts))
+        for likelihoods, result in zip(scorers, found, strict=True):
+            found_scores = list(likelihoods(texts))
             scores = [score.log_probability for score in found_scores]
             unknown = [score.unknown for score in found_scores]
             result.unknown.extend(zip(unknown[::2], unknown[1::2], strict=True))
