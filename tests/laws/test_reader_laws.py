@@ -54,6 +54,13 @@ T5: dict[str, Any] = {
     "buckets": 4,
     "furthest": 4,
 }
+ELMO: dict[str, Any] = {
+    "model_type": "elmo",
+    "width": 4,
+    "projection": 3,
+    "embedding_width": 2,
+    "output": "none",
+}
 ENCODERS: dict[str, dict[str, Any]] = {
     "bag of words": BAG,
     "bag of words, bigrams": BAG | {"ngrams": 2, "buckets": 31},
@@ -71,6 +78,9 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "roberta": BERT | {"segments": 1, "position_offset": 2},
     "gpt": GPT,
     "t5": T5,
+    "elmo": ELMO,
+    "elmo, characters": ELMO
+    | {"tokens": "characters", "filters": ((1, 2), (3, 2)), "character_width": 2, "highways": 1},
 }
 
 

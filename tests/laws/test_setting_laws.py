@@ -50,6 +50,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "encoder_layers": 1,
         "decoder_layers": 1,
     },
+    "elmo": {"vocabulary_size": 30, "width": 8, "projection": 6, "layers": 2},
     "vit": {
         "image_size": 4,
         "patch_size": 2,
@@ -66,6 +67,8 @@ OTHER_VALUES: dict[str, Any] = {
     "last_width": 8,
     "maxent": 3,
     "windows": (2,),
+    "filters": ((1, 4), (2, 4)),
+    "projection_clip": 0.01,
     "output_cutoffs": (5, 9),
     "bridge": "backward",
     "head_width": 4,
@@ -140,6 +143,11 @@ def outputs(model: nn.Module, family: str) -> list[Tensor]:
     if family in ("seq2seq", "transformer", "t5"):
         hidden, _ = net.read(ids, net.encode(ids.flip(1)))
         return [hidden, net.output.logits(hidden)]
+    if family == "elmo":
+        if isinstance(net.output, FrequencyOutput):
+            net.output.set_counts(torch.arange(1, 31))
+        hidden, _ = net.read_direction(with_documents(ids), None, None, backward=False)
+        return [hidden, net.output.loss(hidden, ids).total]
     if family == "vit":
         config = net.config
         return [net(torch.rand(2, config.channels, config.image_size, config.image_size))]

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent.cells import CELLS, CellState
+from seqloom.layers.recurrent.cells import CELLS, LSTM, CellState
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.testing import tensors
 
 ROWS, STEPS, INPUT, WIDTH, PROJECTION = 4, 6, 3, 4, 2
+SHIFT = 1.0
+"""Of the forget gate's bias, where it has one."""
 
 MASKS = {
     "full": [[1] * 6] * 4,
@@ -69,13 +71,19 @@ class Variant(NamedTuple):
     normalisation: Normalisation
     scaled: bool
     """Whether the state is scaled (as by dropout) before its products."""
+    limit: float | None = None
+    """Of c and of a projected h of an LSTM, whose forget gate then has a shifted bias too."""
 
     def layer(self) -> RecurrentLayer:
         options: dict[str, Any] = {
             "projection": self.projection,
             "normalisation": self.normalisation,
         }
-        layer = RecurrentLayer(CELLS[self.cell], self.input_width, WIDTH, **options).double()
+        cell = CELLS[self.cell]
+        if self.limit is not None:
+            cell = LSTM(cell_clip=self.limit, projection_clip=self.limit)
+            options["forget_shift"] = SHIFT
+        layer = RecurrentLayer(cell, self.input_width, WIDTH, **options).double()
         draw_parameters(layer)
         return layer
 
@@ -94,10 +102,15 @@ def _variants() -> dict[str, Variant]:
         (", state scaled", "none", True),
         (", normalised, state scaled", "layer", True),
     ]
-    return {
+    variants = {
         name + more: Variant(cell, input_width, projection, normalisation, scaled)
         for name, cell, input_width, projection in widths
         for more, normalisation, scaled in kinds
+    }
+    clipped = Variant("lstm", INPUT, PROJECTION, "none", False, 0.5)
+    return variants | {
+        "lstm projected, clipped": clipped,
+        "lstm clipped, normalised": clipped._replace(projection=None, normalisation="layer"),
     }
 
 
@@ -164,6 +177,9 @@ class Sums:
         }
         self.bias_c, self.w_p = layer.bias_c, layer.weight_p
         self.bare, self.scale, self.statistics = BARE.get(cell), scale, statistics
+        self.limit = layer.cell.cell_clip if isinstance(layer.cell, LSTM) else None
+        if self.limit is not None:
+            self.biases["f"] = self.biases["f"] + SHIFT
 
     def x(self, gates: str, x: Tensor) -> Tensor:
         """W_x x of gates that stand together, normalised; of the bare gate x itself, or P x where the widths
@@ -191,7 +207,10 @@ class Sums:
         )
 
     def projected(self, h: Tensor) -> Tensor:
-        return h if self.w_p is None else h @ self.w_p.T
+        return h if self.w_p is None else self.clipped(h @ self.w_p.T)
+
+    def clipped(self, value: Tensor) -> Tensor:
+        return value if self.limit is None else value.clamp(-self.limit, self.limit)
 
     def _normal(self, which: str, gates: str, values: Tensor) -> Tensor:
         gains = self.gains[which]
@@ -230,7 +249,7 @@ def elman(g: Callable[[Tensor], Tensor]) -> Equations:
 def lstm(s: Sums, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Gates]:
     i, f, g, o = (s.x("ifgo", x) + s.h("ifgo", h) + s.b("ifgo")).chunk(4, dim=-1)
     i, f, g, o = sigma(i), sigma(f), tanh(g), sigma(o)
-    c = f * c + i * g
+    c = s.clipped(f * c + i * g)
     return s.projected(o * tanh(s.c(c))), c, {"i": i, "f": f, "g": g, "o": o}
 
 

@@ -32,6 +32,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "mlp": ("seqloom.models.mlp", "MLPConfig", "MLP"),
     "convolution": ("seqloom.models.convolution", "ConvolutionConfig", "Convolution"),
     "recurrent": ("seqloom.models.recurrent", "RecurrentConfig", "RecurrentEncoder"),
+    "elmo": ("seqloom.models.elmo", "ElmoConfig", "Elmo"),
     "encoder_with_head": (
         "seqloom.models.encoder_with_head",
         "EncoderWithHeadConfig",

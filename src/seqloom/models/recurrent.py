@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
+from seqloom.layers.word_characters import read_each_once
 from seqloom.models.config_checks import (
     CellName,
     Fraction,
@@ -167,13 +168,8 @@ class CharacterEncoder(nn.Module):
     def forward(self, characters: Tensor | None, mask: Tensor) -> Tensor:
         """characters `(rows, steps, letters)`, -1 at padding, mask `(rows, steps)` -> `(rows, steps,
         output_width)`; 0 for a word without characters. Each different word is read once."""
-        if characters is None or not characters.shape[-1] or not bool(mask.any()):
-            return self.embedding.weight.new_zeros(*mask.shape, self.output_width)
-        words, which = torch.unique(characters[mask], dim=0, return_inverse=True)
-        states = self._read(words)[which]
-        return states.new_zeros(*mask.shape, self.output_width).masked_scatter(
-            mask[..., None], states
-        )
+        empty = self.embedding.weight.new_zeros(*mask.shape, self.output_width)
+        return read_each_once(characters, mask, empty, self._read)
 
     def _read(self, words: Tensor) -> Tensor:
         """`(words, letters)` -> `(words, output_width)`."""

@@ -4,6 +4,7 @@
     lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                  Hochreiter, Schmidhuber 1997
                                                                                    Gers 2000
                with a projection h_t = W_p (o ⊙ tanh(c_t))                         Sak et al. 2014
+               c_t and the projected h_t may be clipped to [-limit, limit]         Peters et al. 2018
     gru        h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
                h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                     Cho et al. 2014
     gru-torch  as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))         torch.nn.GRU, cuDNN
@@ -186,6 +187,16 @@ def relu_backward(d: Tensor, y: Tensor, out: Tensor) -> Tensor:
     return result
 
 
+def clipped(value: Tensor, limit: float | None, out: Tensor | None) -> Tensor:
+    """The value within [-limit, limit]."""
+    return value if limit is None else torch.clamp(value, -limit, limit, out=out)
+
+
+def clipped_backward(d: Tensor, value: Tensor, limit: float | None) -> Tensor:
+    """d where the clipped value is not at its limit."""
+    return d if limit is None else d * (value.abs() < limit)
+
+
 def _write(value: Tensor, out: Tensor | None) -> Tensor:
     return value if out is None else out.copy_(value)
 
@@ -228,7 +239,12 @@ class Elman(Cell):
 
 
 @final
+@dataclass(frozen=True)
 class LSTM(Cell):
+    cell_clip: float | None = None
+    """The largest absolute value of c."""
+    projection_clip: float | None = None
+    """The largest absolute value of a projected h."""
     gate_groups = (("i", "f", "g", "o"),)
     reads_hidden = (True,)
     state_count = 2
@@ -252,24 +268,29 @@ class LSTM(Cell):
         g = torch.tanh(g, out=out_g)
         o = torch.sigmoid(o, out=out_o)
         i, f = i_f.chunk(2, dim=1)
-        c = torch.addcmul(f * c, i, g, out=out.state[1])
+        c = clipped(torch.addcmul(f * c, i, g, out=out.state[1]), self.cell_clip, out.state[1])
         tanh_c = torch.tanh(c if ops.norm_c is None else ops.norm_c(c), out=out.saved[1])
         if ops.project is None:
             h = torch.mul(o, tanh_c, out=out.state[0])
         else:
-            h = _write(ops.project(o * tanh_c), out.state[0])
+            h = clipped(
+                _write(ops.project(o * tanh_c), out.state[0]), self.projection_clip, out.state[0]
+            )
         return (h, c), (i_f, g, o, tanh_c)
 
     def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
         (d_h, d_c), (gates, tanh_c) = d, step.saved
+        h, c = step.new
         i, f, g, o = gates.chunk(4, dim=1)
         d_i, d_f, d_g, d_o = out[0].chunk(4, dim=1)
         if ops.project is not None:
+            d_h = clipped_backward(d_h, h, self.projection_clip)
             d_h = ops.project.backward(out[1].copy_(d_h))
         sigmoid_backward(d_h * tanh_c, o, d_o)
         # the loss reaches c through h, and directly through the next step
         through_h = tanh_backward(d_h * o, tanh_c)
         d_c = d_c + (through_h if ops.norm_c is None else ops.norm_c.backward(through_h))
+        d_c = clipped_backward(d_c, c, self.cell_clip)
         sigmoid_backward(d_c * g, i, d_i)
         sigmoid_backward(d_c * step.old[1], f, d_f)
         tanh_backward(d_c * i, g, d_g)

@@ -67,6 +67,8 @@ class RecurrentLayer(nn.Module):
     cell other than the LSTM.
     """
 
+    bias_shift: Tensor | None
+
     def __init__(
         self,
         cell: Cell,
@@ -76,10 +78,11 @@ class RecurrentLayer(nn.Module):
         projection: int | None = None,
         normalisation: Normalisation = "none",
         forget_bias: float = 1.0,
+        forget_shift: float = 0.0,
     ) -> None:
         super().__init__()
-        self.forget_bias = forget_bias
-        if projection is not None and cell != LSTM():
+        self.forget_bias, self.forget_shift = forget_bias, forget_shift
+        if projection is not None and not isinstance(cell, LSTM):
             raise UsageError("projection needs the cell lstm: no other has one")
         self.cell, self.width, self.normalisation = cell, width, normalisation
         self.output_width = width if projection is None else projection
@@ -108,8 +111,18 @@ class RecurrentLayer(nn.Module):
                 self.gain_c = nn.Parameter(torch.ones(width))
             else:
                 self.norm_c = StepBatchNorm(width)
-        self.uses_torch_step = normalisation == "none" and projection is None and has_step(cell)
+        plain = normalisation == "none" and projection is None and not forget_shift
+        self.uses_torch_step = plain and has_step(cell)
+        self.register_buffer("bias_shift", self._bias_shift(), persistent=False)
         self.reset_parameters()
+
+    def _bias_shift(self) -> Tensor | None:
+        """`(gates * width,)`: what is added to the bias; None for nothing."""
+        if not self.forget_shift:
+            return None
+        gates = gate_names(self.cell)
+        shifts = self.bias.new_tensor([self.forget_shift * (gate == "f") for gate in gates])
+        return shifts.repeat_interleave(self.width)
 
     def reset_parameters(self) -> None:
         """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but for that of a forget gate
@@ -142,9 +155,10 @@ class RecurrentLayer(nn.Module):
     def weights(self) -> LayerWeights:
         learned = self._learned
         optional = map(learned.get, ("bias_h", "weight_p", "gain_x", "gain_h", "gain_c", "bias_c"))
-        return LayerWeights(
-            learned["weight_x"], learned["bias"], self.effective_weight_h, *optional
-        )
+        bias = learned["bias"]
+        if self.bias_shift is not None:
+            bias = bias + self.bias_shift
+        return LayerWeights(learned["weight_x"], bias, self.effective_weight_h, *optional)
 
     def start(self, rows: int) -> CellState:
         """The state before the first step: zeros."""

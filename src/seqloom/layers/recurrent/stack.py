@@ -8,7 +8,7 @@ reference, and what autocast, batch normalisation and a watched layer need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, cast, final
 
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.cell_operations import LayerWeights
-from seqloom.layers.recurrent.cells import CellState, cell_named
+from seqloom.layers.recurrent.cells import LSTM, CellState, cell_named
 from seqloom.layers.recurrent.compiled_loops import has_compiled_loop
 from seqloom.layers.recurrent.highway import HighwayGate
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
@@ -68,6 +68,12 @@ class RecurrentStackConfig:
     """Whether that drops the same features at all steps."""
     forget_bias: float = 1.0
     """What the bias of an LSTM's forget gate starts from."""
+    forget_shift: float = 0.0
+    """What is added to the bias of an LSTM's forget gate, as TensorFlow does: not stored with it."""
+    cell_clip: float | None = None
+    """The largest absolute value of an LSTM's c."""
+    projection_clip: float | None = None
+    """The largest absolute value of a projected h."""
     state_dropout: float = 0.0
     """Share of h that is dropped on its way into the next step, the same at all steps (Gal and Ghahramani
     2016)."""
@@ -104,6 +110,8 @@ class RecurrentStack(nn.Module):
     def _one_direction(self) -> nn.ModuleList:
         c = self.config
         cell, input_widths = cell_named(c.cell), [c.input_width] + [c.output_width] * (c.layers - 1)
+        if isinstance(cell, LSTM):
+            cell = replace(cell, cell_clip=c.cell_clip, projection_clip=c.projection_clip)
         return nn.ModuleList(
             RecurrentLayer(
                 cell,
@@ -112,6 +120,7 @@ class RecurrentStack(nn.Module):
                 projection=c.projection,
                 normalisation=c.normalisation,
                 forget_bias=c.forget_bias,
+                forget_shift=c.forget_shift,
             )
             for width in input_widths
         )
