@@ -62,7 +62,7 @@ def test_from_says_the_model_of_any_verb(command: Command, hub: Path) -> None:
         (["score", "hf://no/such-model", "--text", "a"], "is not in the cache"),
         (
             ["export", "HUB", "OUT", "--format", "keras"],
-            "--format must be one of huggingface, arpa, onnx",
+            "--format must be one of huggingface, elmo, arpa, onnx",
         ),
         (["export", "HUB", "OUT", "--shard-size", "0"], "--shard-size must be at least 1"),
         (["export", "HUB", "x.arpa"], "an ARPA file holds an n-gram model"),

@@ -14,12 +14,13 @@ from seqloom.cli.terminal import put_json, put_table
 def import_model(
     place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False
 ) -> None:
-    """Make a run folder from a Hugging Face model or an ARPA file.
+    """Make a run folder from a Hugging Face, ELMo or ARPA model.
 
     Args:
         place: A directory with config.json and model.safetensors; one with an adapter of PEFT, which is
-            merged into its base; hf://NAME or hf://NAME@REVISION, which is downloaded; or the ARPA file of an
-            n-gram model, also .gz.
+            merged into its base; one with the options.json and weights.hdf5 of an ELMo, and perhaps a
+            vocabulary; hf://NAME or hf://NAME@REVISION, which is downloaded; or the ARPA file of an n-gram
+            model, also .gz.
         folder: The new run folder.
         dtype: Type of the weights: float32, float64, bfloat16 or float16. By default 16-bit weights become
             float32 and others stay as they are.
@@ -41,13 +42,15 @@ def export(
 ) -> None:
     """Write a model in a form that other programs read.
 
-    The form is a Hugging Face directory, which transformers opens, ONNX, or for an n-gram model an ARPA file.
+    The form is a Hugging Face directory, which transformers opens, ONNX, the files of an ELMo, or for an
+    n-gram model an ARPA file.
 
     Args:
         folder: A run folder.
         out: The new directory. For an n-gram model the new file, .arpa or .gz.
-        form: huggingface, arpa (for KenLM, SRILM and speech recognisers) or onnx. The default is arpa for
-            n-gram models, huggingface for others.
+        form: huggingface, elmo (options.json and weights.hdf5, for AllenNLP), arpa (for KenLM, SRILM and
+            speech recognisers) or onnx. The default is arpa for n-gram models, elmo for those, huggingface
+            for others.
         shard_size: For huggingface: the most MiB of weights in one file. By default all are in one.
         json: One line of JSON instead of a table.
     """

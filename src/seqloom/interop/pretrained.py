@@ -31,8 +31,11 @@ STD = 0.02
 NOT_ENCODER = {
     "bert": ("pooler.", "next_sentence.", "head.", "output.", "replaced."),
     "t5": ("decoder.", "decoder_bias.", "output."),
+    "elmo": ("output.",),
 }
 """Model type -> beginnings of the names of tensors that do not belong to its encoder."""
+NEW_IN_TASKS = {"elmo": ("mix.", "embedding.")}
+"""Model type -> beginnings of the names of tensors that its encoder may lack before it has a task."""
 
 
 ConfigFields = Mapping[str, Any]
@@ -204,6 +207,7 @@ def with_special_tokens(
 
 VOCABULARY_TENSORS = {
     *("embedding.weight", "source_embedding.weight", "target_embedding.weight"),
+    "bilm.embedding.weight",
     *("output.weight", "output.bias"),
 }
 """Names of tensors, in models and encoders, with a row for each id."""
@@ -244,7 +248,10 @@ def load_pretrained(model: EncoderWithHead, pretrained: Pretrained) -> list[str]
     pooler = pretrained.kind is None and (head.pooling, head.activation) == ("first", "tanh")
     given = {f"{ENCODER}{name}": tensor for name, tensor in pretrained.encoder_tensors.items()}
     wrong = [name for name, tensor in given.items() if not _fits(tensors.get(name), tensor)]
-    wrong += [name for name in parameters if name.startswith(ENCODER) and name not in given]
+    may_be_new = tuple(f"{ENCODER}{name}" for name in NEW_IN_TASKS.get(model.model_type, ()))
+    for name in parameters:
+        if name.startswith(ENCODER) and name not in given and not name.startswith(may_be_new):
+            wrong.append(name)
     if wrong:
         raise UsageError(
             f"the encoder must have the sizes of what it begins with, but differs in {listed(sorted(wrong))}"

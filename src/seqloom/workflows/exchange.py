@@ -1,4 +1,4 @@
-"""Models in and out of the field's formats: Hugging Face directories, ARPA files, ONNX."""
+"""Models in and out of the field's formats: Hugging Face directories, published ELMos, ARPA files, ONNX."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from seqloom.files import JsonObject
 from seqloom.interop.adapter import base_folder, is_adapter
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.electra_pair import GENERATOR, has_generator, joined
+from seqloom.interop.elmo_files import ElmoFiles, elmo_files, read_elmo, write_elmo
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
 from seqloom.interop.hub import foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models import family_name
 from seqloom.models.electra import Electra
+from seqloom.models.elmo import Elmo
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngrams.ngram import Ngram
 from seqloom.models.vit import ViT
@@ -39,7 +41,7 @@ from seqloom.workflows.exported_tokenizer import write_tokenizer
 
 logger = logging.getLogger(__name__)
 
-FORMATS = ("huggingface", "arpa", "onnx")
+FORMATS = ("huggingface", "elmo", "arpa", "onnx")
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -73,12 +75,14 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
         return _import_adapter(place, source, folder, dtype)
     if is_hub_name(place):
         logger.info(f"{printable(place)} is commit {printable(source.name)}")
+    if not is_hub_folder(source) and (elmo := elmo_files(source)) is not None:
+        return _import_elmo(elmo, folder, dtype)
     if not is_hub_folder(source):
         there = (source / CONFIG).is_file()
         hint = "is a run folder of seqloom already" if there else foreign_kind(source)
         raise UsageError(
-            f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an"
-            f" ARPA file, but {hint or 'is neither'}"
+            f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors), one of a"
+            f" published ELMo (options.json, weights.hdf5) or an ARPA file, but {hint or 'is none'}"
         )
     checkpoint = read_checkpoint(source, dtype)
     if checkpoint.task == "replaced-token" and has_generator(source):
@@ -109,6 +113,26 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
             _copy_preprocessor(source, temporary)
         write_finished_run(temporary, run, model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(model, checkpoint.model_type, task), "notes": notes}
+
+
+def _import_elmo(found: ElmoFiles, folder: Path, dtype: torch.dtype | None) -> dict[str, object]:
+    """A published ELMo as a run folder."""
+    if dtype is not None:
+        raise UsageError(
+            "--dtype belongs to Hugging Face directories, but this is an ELMo; leave it out"
+        )
+    model, tokenizer = read_elmo(found)
+    task, name = "feature-extraction", "elmo"
+    run = RunConfig(
+        task=task,
+        output_dir=str(folder),
+        model={"name": name, "size": "small"},
+        data=DataConfig(train=(str(found.weights.resolve()),)),
+    )
+    used = [fingerprint(str(path)) for path in found if path is not None]
+    with files.atomic_folder(folder, "an imported model", "name another --output-dir") as temporary:
+        write_finished_run(temporary, run, model, tokenizer, used, None)
+    return {"output": str(folder), **_sizes(model, name, task), "words": len(tokenizer.token_bytes)}
 
 
 def _import_adapter(
@@ -174,9 +198,9 @@ def export_model(
 ) -> dict[str, object]:
     """Writes the model of a run folder in a format of the field; returns what was written.
 
-    `form` is one of FORMATS, by default arpa for an n-gram model and huggingface for others. Raises
-    UsageError where the format cannot hold the model (the option is named), or where the output is there
-    already.
+    `form` is one of FORMATS, by default arpa for an n-gram model, elmo for an ELMo, huggingface for others.
+    Raises UsageError where the format cannot hold the model (the option is named), or where the output is
+    there already.
     """
     if form is not None and form not in FORMATS:
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}, but is {printable(form)}")
@@ -192,6 +216,8 @@ def export_model(
     source = _open(folder)
     if form is None and isinstance(source.model, Ngram):
         return {"output": out, "ngrams": export_arpa(folder, out)}
+    if form == "elmo" or (form is None and isinstance(source.model, Elmo)):
+        return _export_elmo(source, Path(out), shard_mib)
     shard_bytes = None if shard_mib is None else shard_mib * 2**20
     return _export_folder(source, Path(out), shard_bytes)
 
@@ -206,6 +232,27 @@ def _open(folder: str) -> _Source:
         return _Source(opened.model, task, model_type, None, base, origin)
     run = run_folder.load_run(place)
     return _Source(run.model, run.task, run.model_type, run, base, origin)
+
+
+def _export_elmo(source: _Source, out: Path, shard_mib: int | None) -> dict[str, object]:
+    model, run = source.model, source.run
+    if not isinstance(model, Elmo) or run is None:
+        raise UsageError(
+            f"--format elmo is for an elmo, but this is {source.model_type}; leave it out"
+        )
+    if shard_mib is not None:
+        raise UsageError("--shard-size is for huggingface, but this is an elmo; leave it out")
+    with files.atomic_folder(out, "an exported model") as temporary:
+        written = write_elmo(temporary, model, run.tokenizer)
+    notes = (
+        []
+        if model.output is None
+        else ["the softmax is left out: these files have no place for it"]
+    )
+    for note in notes:
+        logger.info(note)
+    sizes = _sizes(model, "elmo", source.task)
+    return {"output": str(out), **sizes, "files": written, "notes": notes}
 
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:
