@@ -32,7 +32,7 @@ TASKS: dict[str, str] = {
     "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
 }
 """task -> module:object"""
-IMPORTED = ("replaced-token", "feature-extraction")
+IMPORTED = ("replaced-token",)
 """Tasks whose models are not trained, but imported: seqloom import."""
 _registered: dict[str, Task] = {}
 

@@ -131,6 +131,7 @@ DATA: dict[str, Data] = {
     "translation": Data(("pairs.csv",)),
     "text-generation": Data(("book.txt",)),
     "denoising": Data(("book.txt",)),
+    "feature-extraction": Data(("book.txt",)),
     "text-classification": Data(("one.csv",)),
     "sentence-similarity": Data(
         ("table.csv",), ("data.text=text", "data.second=second", "model.context=40")
@@ -178,6 +179,11 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ),
 }
 """(task, setting) -> files in which it has something to read."""
+OTHER_DATA |= {
+    ("feature-extraction", setting): data
+    for (task, setting), data in OTHER_DATA.items()
+    if task == "text-generation"
+}
 PAIRS = ("translation", "summarization", "text2text-generation")
 HEADS = {
     "text-classification",

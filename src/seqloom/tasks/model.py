@@ -64,7 +64,8 @@ class TrainedModel:
 
         def __getattr__(self, name: str) -> Any:
             if name in (*VERBS, "answers"):
-                raise no_such_verb(self.folder, self.task, "predict" if name == "answers" else name)
+                verb = "predict" if name == "answers" else name
+                raise no_such_verb(self.folder, self.task, verb, self.model_type)
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def check(self, verb: str, request: Request, paths: Sequence[str] = ()) -> None:
@@ -125,13 +126,20 @@ def open_text_model(make: Callable[[LoadedRun], M], folder: str | Path, device: 
     return make(run)
 
 
-def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
+NO_LANGUAGE_MODEL = {
+    "elmo": "each direction of an ELMo sees the tokens on one side only, so it has no probability of a text"
+}
+"""Family -> why it neither generates nor scores, though it predicts tokens."""
+
+
+def no_such_verb(folder: str | Path, task: str, verb: str, model_type: str = "") -> NoSuchVerb:
     """The error of a verb that means nothing to a model."""
     place, known = printable(str(folder)), find_task(task)
     hint = (
         f"; use: seqloom {known.verb} {place}" if known is not None and known.verb != verb else ""
     )
-    return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{hint}")
+    because = f": {NO_LANGUAGE_MODEL[model_type]}" if model_type in NO_LANGUAGE_MODEL else ""
+    return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{because}{hint}")
 
 
 def refuse_unread_inputs(given: Mapping[str, object], path: str) -> None:

@@ -29,7 +29,7 @@ from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
 from seqloom.text.added_tokens import with_added
-from seqloom.text.special_tokens import for_text_pairs
+from seqloom.text.special_tokens import BOS, for_text_pairs
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import special_targets
 
@@ -160,6 +160,9 @@ def starting_point(
     return start._replace(prompted=prompted, prompt_ids=ids)
 
 
+ALSO_PREDICTED = {"elmo": (BOS,)}
+"""Family -> the special ids that it predicts beside `</s>`: one that reads backwards predicts how a text
+begins."""
 COMMON = 5000
 """The first words of a vocabulary, that a prompt is drawn from (Lester et al. 2021, section 3.2)."""
 
@@ -188,7 +191,8 @@ def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) ->
     in those of earlier versions."""
     if (folder / run_folder.CONFIG).exists():
         return tuple(files.read_json(folder / run_folder.CONFIG).get("suppressed_ids", ()))
-    return impossible_targets(tokenizer, special_targets(run.train.objective))
+    predicted = ALSO_PREDICTED.get(str(run.model["name"]), ())
+    return impossible_targets(tokenizer, (*predicted, *special_targets(run.train.objective)))
 
 
 def changed_config(

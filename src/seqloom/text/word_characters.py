@@ -1,11 +1,14 @@
-"""The characters of words, for models that read them beside the words (`models/recurrent.py`). A character is
-a code point."""
+"""Characters of words, for models that read them: code points beside the words (`models/recurrent.py`), or
+the bytes of each token in place of its id (`models/elmo.py`)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import final
+
+from seqloom.protocols import StoredTokenizer
 
 UNKNOWN_CHARACTER = 0
 """The id of a character outside of the alphabet; those of the alphabet have ids from 1."""
@@ -36,3 +39,39 @@ def character_ids(words: Sequence[str], alphabet: tuple[str, ...]) -> list[list[
 @lru_cache(maxsize=8)
 def _ids(alphabet: tuple[str, ...]) -> dict[str, int]:
     return {character: number for number, character in enumerate(alphabet, start=1)}
+
+
+@final
+class TokenSpelling:
+    """The bytes of each token of a tokenizer. A word that the vocabulary does not hold is spelled too: it has
+    an id of its own, beyond the vocabulary, until `take_unknown` is called."""
+
+    def __init__(self, tokenizer: StoredTokenizer, longest: int) -> None:
+        """`longest`: the bytes of a word that are read."""
+        self.tokenizer, self.longest = tokenizer, longest
+        names = tokenizer.pieces(range(tokenizer.vocabulary_size))
+        pairs = zip(tokenizer.token_bytes, names, strict=True)
+        self.known = [list((spelled or name.encode())[:longest]) for spelled, name in pairs]
+        """Of each id; a special one has its name."""
+        self._unknown: dict[str, int] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text."""
+        encoded = self.tokenizer.encode(texts)
+        unk = self.tokenizer.special_ids.unk
+        if unk is None or not self.tokenizer.has_unknown:
+            return encoded
+        for text, ids in zip(texts, encoded, strict=True):
+            if unk not in ids:
+                continue
+            (spans,) = self.tokenizer.offsets([text])
+            for at, (begin, end) in enumerate(spans):
+                if ids[at] == unk:
+                    word = self.tokenizer.normalise(text[begin:end])
+                    ids[at] = len(self.known) + self._unknown.setdefault(word, len(self._unknown))
+        return encoded
+
+    def take_unknown(self) -> list[list[int]]:
+        """The bytes of the unknown words since the last call, in the order of their ids."""
+        words, self._unknown = [*self._unknown], {}
+        return [list(word.encode()[: self.longest]) for word in words]

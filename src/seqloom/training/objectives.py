@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast, final
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqloom.data.batching.corpus_windows import TextBatch
+from seqloom.data.batching.corpus_windows import BidirectionalBatch, TextBatch
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
@@ -20,6 +20,8 @@ from seqloom.protocols import (
     MaskedBatch,
     NeuralDecodable,
     Objective,
+    OutputLayer,
+    State,
     read_source,
 )
 from seqloom.shapes import IGNORE
@@ -114,6 +116,43 @@ class LanguageModelling:
             if int(batch.streams.min()) >= 0:
                 states.set(batch.streams, state)
         return language_model.output.loss(hidden, batch.targets, self.smoothing)
+
+
+class BidirectionalModel(Protocol):
+    """A language model of each direction, with one output."""
+
+    output: OutputLayer
+
+    def read_direction(
+        self, tokens: Tensor, characters: Tensor, state: State, *, backward: bool
+    ) -> tuple[Tensor, State]: ...
+
+
+@final
+@dataclass(frozen=True)
+class BidirectionalModelling:
+    """Cross-entropy of the next token, `</s>` included, and of the one before, `<s>` included (Peters et al.
+    2018). With `stream_states` each row continues its stream, in each direction."""
+
+    smoothing: float = 0.0
+    stream_states: StreamStates | None = None
+
+    def __call__(self, model: nn.Module, batch: BidirectionalBatch) -> Loss:
+        both, states = cast(BidirectionalModel, model), self.stream_states
+        before: State = None
+        if states is not None and not bool(batch.begins.all()):
+            before = states.get(batch.streams)
+        ahead, back = before or (None, None)
+        hidden, ahead = both.read_direction(batch.inputs, batch.characters, ahead, backward=False)
+        forward = both.output.loss(hidden, batch.targets, self.smoothing)
+        hidden, back = both.read_direction(
+            batch.backward_inputs, batch.backward_characters, back, backward=True
+        )
+        backward = both.output.loss(hidden, batch.backward_targets, self.smoothing)
+        # a worker without rows reads a dummy row of no stream
+        if states is not None and int(batch.streams.min()) >= 0:
+            states.set(batch.streams, (ahead, back))
+        return Loss(forward.total + backward.total, forward.count + backward.count)
 
 
 class ModelWithHead(Protocol):

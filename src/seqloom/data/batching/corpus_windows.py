@@ -55,6 +55,25 @@ class TextBatch(NamedTuple):
     """`(rows,)`: whether a row has no stream, or its stream begins here"""
 
 
+class BidirectionalBatch(NamedTuple):
+    """Windows for a language model of each direction. Those of the backward one are of the reversed corpus:
+    other windows, whose stream goes from the end of the corpus to its beginning."""
+
+    inputs: Tensor
+    """`(rows, steps)`, as in `TextBatch`."""
+    targets: Tensor
+    backward_inputs: Tensor
+    """In the order of reading: `</s>` where a document is entered at its end."""
+    backward_targets: Tensor
+    """The id before each input; `<s>` before the first of a document."""
+    streams: Tensor
+    begins: Tensor
+    """Both as in `TextBatch`, for both directions."""
+    characters: Tensor
+    """`(rows, steps, letters)`: the bytes of each input, -1 at padding; no letters where none are read."""
+    backward_characters: Tensor
+
+
 class Windows(NamedTuple):
     """Where the rows of a batch lie."""
 
@@ -183,3 +202,47 @@ def load_windows(
         inside, streams, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
     inputs, targets = np.where(inside, inputs, special_ids.pad), np.where(inside, targets, IGNORE)
     return TextBatch(*map(torch.from_numpy, (inputs, targets, streams, begins)))
+
+
+@final
+@dataclass(frozen=True)
+class ReversedCorpus:
+    """A corpus from its end to its beginning: `</s>` comes before the last id of each document."""
+
+    corpus: Corpus
+
+    @property
+    def tokens(self) -> CorpusIds:
+        return self.corpus.tokens[::-1]
+
+
+def load_both_directions(
+    corpus: Corpus,
+    plan: CorpusPlan,
+    rows: Rows,
+    whole: Rows,
+    special_ids: SpecialIds = SPECIAL_IDS,
+    letters: Tensor | None = None,
+) -> BidirectionalBatch:
+    """The windows of these rows in the corpus and in the reversed one. `letters` `(ids, letters)`: the bytes
+    of each id, -1 at padding."""
+    forward = load_windows(corpus, plan, rows, whole, special_ids)
+    backward = load_windows(ReversedCorpus(corpus), plan, rows, whole, special_ids)
+    (bos,), eos = special_ids.bos, special_ids.eos
+    assert eos is not None
+    inputs = backward.inputs.masked_fill(backward.inputs == bos, eos)
+    targets = backward.targets.masked_fill(backward.targets == eos, bos)
+
+    def spelled(ids: Tensor) -> Tensor:
+        return ids.new_zeros(*ids.shape, 0) if letters is None else letters[ids]
+
+    return BidirectionalBatch(
+        forward.inputs,
+        forward.targets,
+        inputs,
+        targets,
+        forward.streams,
+        forward.begins,
+        spelled(forward.inputs),
+        spelled(inputs),
+    )

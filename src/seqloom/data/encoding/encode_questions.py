@@ -18,7 +18,6 @@ from seqloom.data.encoding.sliding_windows import Window
 from seqloom.data.encoding.sliding_windows import windows as sliding_windows
 from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
-from seqloom.protocols import StoredTokenizer
 from seqloom.text.offsets import covering, offsets_of
 
 LONGEST_QUESTION = 64
@@ -38,8 +37,8 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
     left_out: set[int] = set()
     number = 0
     for some in chunked(examples, CHUNK):
-        questions = options.tokenizer.encode([one.question for one in some])
-        contexts = encode_contexts(some, options.tokenizer)
+        questions = options.encode([one.question for one in some])
+        contexts = encode_contexts(some, options)
         for one, encoded in zip(some, questions, strict=True):
             question = truncated(encoded, LONGEST_QUESTION, options)
             context, spans = contexts[one.context]
@@ -60,7 +59,7 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
                 second_start.append(row.second_start)
                 targets.append(_target(answer, begin, end))
     rows = tokens.build()
-    return EncodedDataset(
+    dataset = EncodedDataset(
         tokens=rows,
         second_start=np.array(second_start, np.int64),
         row_offsets=np.arange(len(rows) + 1),
@@ -72,6 +71,7 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
         origins=origins,
         left_out=frozenset(left_out),
     )
+    return options.spelled(dataset)
 
 
 def _answer_tokens(question: Question, spans: Offsets) -> tuple[int, int] | None:
@@ -90,11 +90,11 @@ def _target(answer: tuple[int, int] | None, begin: int, end: int) -> tuple[int, 
 
 
 def encode_contexts(
-    examples: Sequence[Question], tokenizer: StoredTokenizer
+    examples: Sequence[Question], options: EncodingOptions
 ) -> dict[str, tuple[list[int], Offsets]]:
     """The ids of each context, and their code points; one that several questions share is encoded once."""
     texts = list(dict.fromkeys(one.context for one in examples))
-    encoded = zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True)
+    encoded = zip(options.encode(texts), offsets_of(options.tokenizer, texts), strict=True)
     return dict(zip(texts, encoded, strict=True))
 
 

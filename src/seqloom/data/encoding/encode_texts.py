@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, final
 
 import numpy as np
@@ -15,13 +15,16 @@ from seqloom.data.encoding.encoded_dataset import (
     EncodedRow,
     Origin,
     RowTemplate,
+    SequenceArray,
     SequenceBuilder,
     Targets,
+    WordCharacters,
 )
 from seqloom.data.readers.examples import ChoiceQuestion, Example, LabelledText
 from seqloom.errors import DataError, counted, place
 from seqloom.protocols import StoredTokenizer
 from seqloom.shapes import IGNORE
+from seqloom.text.word_characters import TokenSpelling
 
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
@@ -48,6 +51,8 @@ class EncodingOptions:
     """Tokens that two windows share."""
     alphabet: tuple[str, ...] = ()
     """Characters that are read beside the words; none where they are not read."""
+    spelling: TokenSpelling | None = None
+    """The bytes of tokens, where these are read."""
     truncation: Truncation = field(default_factory=lambda: Truncation())
 
     def room(self, texts: int = 1) -> int | None:
@@ -57,6 +62,27 @@ class EncodingOptions:
         if self.model_max_length is not None:
             limits.append(self.model_max_length - self.template.size(texts))
         return min(limits, default=None)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text. Where tokens are spelled, unknown words have ids of their own, until the rows
+        are `spelled`."""
+        return (self.spelling or self.tokenizer).encode(texts)
+
+    def spelled(self, dataset: EncodedDataset) -> EncodedDataset:
+        """The rows with the bytes of their tokens, where these are read."""
+        if self.spelling is None:
+            return dataset
+        known, unknown = self.spelling.known, self.spelling.take_unknown()
+        ids = dataset.tokens.values
+        unknown_id = self.tokenizer.special_ids.unk
+        tokens = ids if unknown_id is None else np.where(ids < len(known), ids, unknown_id)
+        return replace(
+            dataset,
+            tokens=replace(dataset.tokens, values=tokens),
+            characters=WordCharacters(
+                words=dataset.tokens, characters=SequenceArray.of([*known, *unknown])
+            ),
+        )
 
     def stride_or(self, default: int) -> int:
         return default if self.stride is None else self.stride
@@ -166,7 +192,7 @@ def _encode(
     if too_long and not options.skip_too_long:
         raise _too_long(too_long, options)
     known = np.concatenate(targets) if targets else np.zeros(0, np.int64)
-    return EncodedDataset(
+    dataset = EncodedDataset(
         tokens=tokens.build(),
         second_start=np.array(second_start, np.int64),
         row_offsets=np.array(row_offsets, np.int64),
@@ -174,6 +200,7 @@ def _encode(
         origins=origins,
         left_out=frozenset(left_out),
     )
+    return options.spelled(dataset)
 
 
 def _too_long(found: Sequence[tuple[int, Origin]], options: EncodingOptions) -> DataError:
@@ -188,7 +215,7 @@ def _too_long(found: Sequence[tuple[int, Origin]], options: EncodingOptions) -> 
 
 def encode_truncated(texts: Sequence[str], options: EncodingOptions) -> list[list[int]]:
     """The ids of each text, truncated to `max_length`, or to what a row has room for where that is less."""
-    encoded = options.tokenizer.encode(texts)
+    encoded = options.encode(texts)
     most = options.room()
     if most is None or options.max_length is None:
         return encoded

@@ -44,7 +44,7 @@ def encode_tagged(
     word_numbers: dict[str, int] = {}
     room = options.room()
     for some in chunked(examples, CHUNK):
-        for example, ids in zip(some, ids_of_words(some, options.tokenizer), strict=True):
+        for example, ids in zip(some, ids_of_words(some, options), strict=True):
             windows.append(windows_of(ids, options))
             origins.append((example.path, example.line))
             for one in ids:
@@ -69,7 +69,7 @@ def encode_tagged(
         ids_of_characters = SequenceArray.of(character_ids(list(word_numbers), options.alphabet))
         characters = WordCharacters(words=words.build(), characters=ids_of_characters)
     rows = tokens.build()
-    return EncodedDataset(
+    dataset = EncodedDataset(
         tokens=rows,
         second_start=rows.lengths,
         row_offsets=np.arange(len(rows) + 1),
@@ -80,6 +80,7 @@ def encode_tagged(
         windows=windows,
         origins=origins,
     )
+    return options.spelled(dataset)
 
 
 def _first_tokens(words: Sequence[Sequence[int]], start: int) -> list[int]:
@@ -92,11 +93,12 @@ def _first_tokens(words: Sequence[Sequence[int]], start: int) -> list[int]:
 
 
 def ids_of_words(
-    examples: Sequence[TaggedWords], tokenizer: Tokenizer
+    examples: Sequence[TaggedWords], options: EncodingOptions
 ) -> Iterator[list[list[int]]]:
     """The ids of each word of each example; a word without tokens is unknown, so that it keeps its place."""
+    tokenizer = options.tokenizer
     lead = " " if space_begins_words(tokenizer) else ""
-    ids = iter(tokenizer.encode([lead + word for one in examples for word in one.words]))
+    ids = iter(options.encode([lead + word for one in examples for word in one.words]))
     for one in examples:
         yield [next(ids) or [unknown_id(tokenizer)] for _ in one.words]
 

@@ -77,7 +77,7 @@ def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) ->
     # one with a mask has the special tokens of BERT, which its encoder was trained on
     own = own and special_ids.mask is None
     separator = (DELIMITER,) if own else special_ids.separator
-    if encoder in ("bag_of_words", "mlp", "convolution", "recurrent"):
+    if encoder in ("bag_of_words", "mlp", "convolution", "recurrent", "elmo"):
         return RowTemplate((), separator, ())
     if own:
         prefix = () if encoder == "t5" else (BOS,)

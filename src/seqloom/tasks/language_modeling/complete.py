@@ -344,5 +344,5 @@ def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     another."""
     run = load_run(folder, device)
     if run.task != "text-generation":
-        raise no_such_verb(folder, run.task, "complete")
+        raise no_such_verb(folder, run.task, "complete", run.model_type)
     return Completer(run.model, run.tokenizer)

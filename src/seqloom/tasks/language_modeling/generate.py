@@ -62,7 +62,7 @@ class TextGenerator:
     def __init__(self, run: LoadedRun) -> None:
         """Raises UsageError for a model of another task."""
         if run.task != TASK:
-            raise no_such_verb(run.folder, run.task, "generate")
+            raise no_such_verb(run.folder, run.task, "generate", run.model_type)
         self.run = run
         self._logged = False
         self._said_blank = False

@@ -23,6 +23,7 @@ from seqloom.runs.run_folder import LoadedRun, load_run, task_of
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.language_modeling.documents import stride_of
 from seqloom.tasks.language_modeling.generate import blank_notice
+from seqloom.tasks.model import NO_LANGUAGE_MODEL, no_such_verb
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,8 @@ def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> t
 def language_model(folder: str | Path) -> LoadedRun:
     """The loaded run of a language model. Raises UsageError for a model of another task."""
     run = load_run(folder)
+    if run.model_type in NO_LANGUAGE_MODEL:
+        raise no_such_verb(run.folder, run.task, "score", run.model_type)
     if run.task != "text-generation":
         raise UsageError(
             f"{printable(str(folder))}: must be a language model (of text-generation), but is one of"

@@ -66,10 +66,9 @@ class CorpusTrainingData(StartedTrainingData):
         )
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class PreparedCorpus(CorpusTrainingData):
-    """Documents as the training loop reads them."""
+class WindowedCorpus(CorpusTrainingData):
+    """Documents in windows."""
 
     plan: WindowPlan | StreamPlan
 
@@ -79,17 +78,26 @@ class PreparedCorpus(CorpusTrainingData):
     def batches_an_epoch(self) -> int:
         return self.plan.count(self.corpus)
 
-    def load(self, rows: Rows, whole: Rows) -> TextBatch:
-        return load_windows(self.corpus, self.plan, rows, whole, self.tokenizer.special_ids)
-
     def describe(self, rows: Rows) -> str:
         starts = self.plan.windows(self.corpus, rows[:4]).starts
         places = ", ".join(map(self.corpus.place, starts.tolist()))
         return f"the windows in the documents of {places}" + (", ..." if len(rows) > 4 else "")
 
+    def stream_states(self) -> StreamStates | None:
+        """Those of the streams, where there are any."""
+        return StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PreparedCorpus(WindowedCorpus):
+    """Documents as the training loop of a language model reads them."""
+
+    def load(self, rows: Rows, whole: Rows) -> TextBatch:
+        return load_windows(self.corpus, self.plan, rows, whole, self.tokenizer.special_ids)
+
     def objective(self) -> LanguageModelling:
-        stream_states = StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
-        return LanguageModelling(self.run.train.label_smoothing, stream_states)
+        return LanguageModelling(self.run.train.label_smoothing, self.stream_states())
 
     def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency needs to know how often each id occurs. A pretrained one
@@ -242,7 +250,8 @@ def make_plan(
             "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
             f" is {output}"
         )
-    carries = getattr(family, "carries", False)  # a family from a plugin need not say it
+    # a family from a plugin need not say it; that of one model may be a setting
+    carries = vars(config).get("carry_states", getattr(family, "carries", False))
     if carries and train.prompt_length is not None:
         raise UsageError(
             "train.prompt_length is for models that read each window from its beginning, such as gpt, but a"

@@ -18,6 +18,7 @@ from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation, StoredTokenizer
+from seqloom.text.word_characters import TokenSpelling
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ def encoding_options(
 ) -> EncodingOptions:
     """How texts become rows for this model."""
     encoder, pair = model.encoder, model.head.pair
+    reads_bytes = encoder.get("tokens") == "characters"
     same_size = encoder["vocabulary_size"] == model.vocabulary_size
     if tokenizer.pretrained and encoder["model_type"] == "gpt" and same_size:
         template = RowTemplate(*tokenizer.template)  # the checkpoint came with its head
@@ -148,4 +150,5 @@ def encoding_options(
         skip_too_long=data.on_bad_line == "skip",
         stride=data.stride,
         alphabet=tuple(encoder.get("alphabet") or ()),
+        spelling=TokenSpelling(tokenizer, encoder["longest_word"]) if reads_bytes else None,
     )

@@ -28,7 +28,7 @@ from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import ENCODER_ONLY, prepare_examples
 
-FAMILIES = ("recurrent", "bag_of_words", "mlp", "convolution", "bert", "gpt", "t5")
+FAMILIES = ("recurrent", "bag_of_words", "mlp", "convolution", "elmo", "bert", "gpt", "t5")
 """Families that read for a head."""
 FROM_SCRATCH_STEPS = 1000
 """The least steps of a model trained from scratch, where no setting says how long it is trained: ten epochs
@@ -158,7 +158,7 @@ TOKEN_CLASSIFICATION = replace(
         "f1",
         from_scratch={"tokenizer": "whitespace", "vocabulary": 20_000},
     ),
-    models=("recurrent", "convolution", "bert", "gpt", "t5"),
+    models=("recurrent", "convolution", "elmo", "bert", "gpt", "t5"),
     counted="words",
 )
 QUESTION_ANSWERING = replace(
@@ -169,7 +169,7 @@ QUESTION_ANSWERING = replace(
         ("f1", "loss", "exact_match"),
         "f1",
     ),
-    models=("bert", "recurrent", "convolution", "t5"),
+    models=("bert", "recurrent", "convolution", "elmo", "t5"),
     counted="windows of contexts",
 )
 MULTIPLE_CHOICE = text_task(

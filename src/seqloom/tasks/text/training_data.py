@@ -66,6 +66,7 @@ logger = logging.getLogger(__name__)
 ENCODER_ONLY: dict[str, dict[str, object]] = {
     "bert": {"head": "none", "pooler": False, "next_sentence": False},
     "t5": {"decoder_layers": 0},
+    "elmo": {"output": "none"},
 }
 """Family -> fields that leave out what a task head takes the place of."""
 
