@@ -38,6 +38,7 @@ from seqloom.models import families_for, model_family
 from seqloom.registry import TASKS, all_tasks
 from seqloom.tasks.model import load
 
+SIZES = SMALL | {"electra": SMALL["bert"]}
 WORDS = ("dog", "cat", "bird", "Haus", "boat", "park", "Tür", "red", "old", "small")
 TOPICS = ("pets", "birds", "things")
 
@@ -132,6 +133,7 @@ DATA: dict[str, Data] = {
     "text-generation": Data(("book.txt",)),
     "denoising": Data(("book.txt",)),
     "feature-extraction": Data(("book.txt",)),
+    "fill-mask": Data(("book.txt",)),
     "text-classification": Data(("one.csv",)),
     "sentence-similarity": Data(
         ("table.csv",), ("data.text=text", "data.second=second", "model.context=40")
@@ -180,8 +182,9 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
 }
 """(task, setting) -> files in which it has something to read."""
 OTHER_DATA |= {
-    ("feature-extraction", setting): data
+    (like, setting): data
     for (task, setting), data in OTHER_DATA.items()
+    for like in ("feature-extraction", "fill-mask")
     if task == "text-generation"
 }
 PAIRS = ("translation", "summarization", "text2text-generation")
@@ -364,7 +367,7 @@ def cases() -> list[Case]:
 def base_settings(case: Case) -> list[str]:
     """What a training of this task and family has before the setting is changed."""
     small = {"vocabulary_size", "labels", "image_size"}
-    sizes = SMALL.get(case.family, {"order": 2})
+    sizes = SIZES.get(case.family, {"order": 2})
     settings = [
         f"model.{name}={json.dumps(value)}" for name, value in sizes.items() if name not in small
     ]
@@ -416,7 +419,7 @@ def other_of(case: Case) -> str:
         best = task.best[-1] if task.best[0] == "loss" else "loss"
         return LISTS[case.setting].format(first=first, folder=data_folder(), best=best)
     if section == "model":
-        fields = SMALL.get(case.family, {"order": 2}) | {
+        fields = SIZES.get(case.family, {"order": 2}) | {
             key.removeprefix("model."): json.loads(value)
             for key, _, value in (need.partition("=") for need in _needs(case))
         }
