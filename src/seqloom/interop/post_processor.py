@@ -66,6 +66,15 @@ def with_special_entries(
     return _dumped(pipeline | {"added_tokens": added}), new
 
 
+def with_mask(content: str, mask: int, name: str) -> str:
+    """The content of a tokenizer.json that looks for the mask in a text, and takes the spaces before it
+    along."""
+    pipeline = json.loads(content)
+    options = {"single_word": False, "lstrip": True, "rstrip": False, "normalized": False}
+    added = [{"id": mask, "content": name, **options, "special": True}]
+    return _dumped(pipeline | {"added_tokens": [*added, *(pipeline.get("added_tokens") or [])]})
+
+
 DECODERS = {"WordPiece": WHOLE_WORDPIECE, "WordLevel": WHOLE_WORDS}
 """Kind of a model -> a decoder that spells any of its tokens as seqloom does."""
 

@@ -294,7 +294,9 @@ def _target(source: _Source) -> Target:
     config: Any = source.model.config
     origin = None if source.origin is None else source.origin.content
     target = target_of(source.model_type, config, hub_task(source.task), origin)
-    their_tensors(source.model, target)  # errors come before anything is written
+    # errors come before anything is written
+    _check_padding(source, target)
+    their_tensors(source.model, target)
     return target
 
 
@@ -317,6 +319,20 @@ def _write_model(
     )
     files.write_atomic(out / "README.md", _card(source, target))
     return written, notes
+
+
+def _check_padding(source: _Source, target: Target) -> None:
+    """Raises UsageError where transformers would take another token for padding, from which RoBERTa counts
+    positions."""
+    named = target.content.get("pad_token_id")
+    if source.run is None or source.run.tokenizer.pretrained or named is None:
+        return
+    pad = source.run.tokenizer.special_ids.pad
+    if named != pad:
+        raise UsageError(
+            f"a {target.hub_type} of the hub counts positions from its padding on, so with this tokenizer"
+            f" model.position_offset must be {pad + 1}, but is {named + 1}; train with that"
+        )
 
 
 def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonObject, list[str]]:

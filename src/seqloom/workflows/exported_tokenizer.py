@@ -11,6 +11,7 @@ from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, row_template
 from seqloom.interop.config_options import Fields
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin
 from seqloom.interop.post_processor import (
+    with_mask,
     with_prefix_space,
     with_special_entries,
     with_template,
@@ -58,8 +59,8 @@ def write_tokenizer(
 
 
 def _of_own(content: str, run: run_folder.LoadedRun) -> tuple[str, Fields]:
-    """Of a model that writes, whose tokenizer seqloom trained: a language model reads `<s> a`, an encoder
-    `a </s>`."""
+    """Of a model without a task head, whose tokenizer seqloom trained: a language model reads `<s> a`, an
+    encoder-decoder `a </s>`, a masked language model `<s> a </s>` with masks."""
     special_ids = run.tokenizer.special_ids
     template = SpecialTokenTemplate(special_ids.prefix, special_ids.separator, special_ids.suffix)
     changes: Fields = {}
@@ -69,8 +70,11 @@ def _of_own(content: str, run: run_folder.LoadedRun) -> tuple[str, Fields]:
         changes["padding_side"] = "left"
     if (context := context_of(run.model)) is not None:
         changes["model_max_length"] = context
+    if special_ids.mask is not None:
+        content = with_mask(content, special_ids.mask, *run.tokenizer.pieces([special_ids.mask]))
     names = _names(run.tokenizer, template)
-    return with_template(with_whole_texts(content), template, names, segments=False), changes
+    segments = isinstance(run.model, Bert) and run.model.config.segments > 1
+    return with_template(with_whole_texts(content), template, names, segments=segments), changes
 
 
 def _names(tokenizer: StoredTokenizer, template: SpecialTokenTemplate) -> dict[int, str]:

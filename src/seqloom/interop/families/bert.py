@@ -218,7 +218,7 @@ BERT = HubFamily(
     architectures={
         **_architectures(
             "Bert",
-            Architecture(task="fill-mask", fields={"head": "masked-lm"}),
+            Architecture(task="fill-mask", fields={"head": "masked-lm", "next_sentence": False}),
             _sequence("bert.pooler.dense", "classifier"),
             HubHead(
                 kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT
