@@ -325,10 +325,10 @@ def _check_padding(source: _Source, target: Target) -> None:
     """Raises UsageError where transformers would take another token for padding, from which RoBERTa counts
     positions."""
     named = target.content.get("pad_token_id")
-    if source.run is None or source.run.tokenizer.pretrained or named is None:
+    if source.run is None or source.run.tokenizer.pretrained:
         return
     pad = source.run.tokenizer.special_ids.pad
-    if named != pad:
+    if isinstance(named, int) and named != pad:
         raise UsageError(
             f"a {target.hub_type} of the hub counts positions from its padding on, so with this tokenizer"
             f" model.position_offset must be {pad + 1}, but is {named + 1}; train with that"

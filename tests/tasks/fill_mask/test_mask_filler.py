@@ -18,7 +18,8 @@ from seqloom.errors import DataError, UsageError
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.encoders import sentence_vectors
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
-from seqloom.tasks.fill_mask.mask_filler import MaskFiller, pseudo_log_probs
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller
+from seqloom.tasks.fill_mask.pseudo_likelihood import pseudo_log_probs
 from seqloom.workflows.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")

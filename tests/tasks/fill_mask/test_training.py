@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as hf
 
+import seqloom
 from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import UsageError
@@ -17,6 +18,7 @@ from seqloom.registry import find_task
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.settings import read_resumed
 from seqloom.shapes import IGNORE
+from seqloom.tasks.fill_mask.masked_scores import measure_masked
 from seqloom.tasks.fill_mask.training_data import MaskedCorpus, prepare_masked_corpus
 from seqloom.tasks.settings import resolve
 from seqloom.testing import check_objective, check_task
@@ -219,6 +221,27 @@ def test_a_second_text_needs_another_document(text: str, tmp_path: Path) -> None
         trained(text, tmp_path / "run", "pairs", "data.document=file")
     assert not (tmp_path / "run" / "run.yaml").exists()
     trained(text, tmp_path / "order", "order", "data.document=file")
+
+
+def test_files_are_measured_as_validation_data_are(text: str, tmp_path: Path) -> None:
+    """Under masks that are always the same; pairs where there are other documents."""
+    folder = trained(text, tmp_path / "run", "pairs")
+    data = prepare_masked_corpus(read_resumed(folder), folder, first=False)
+    model = load_run(folder, "cpu").model
+    expected = measure_masked(model, data.rows, data.corpus)
+    held = data.corpus.totals.documents
+    assert (held, data.validation.totals.documents) == (11, 1)
+    assert {"pair_accuracy", "pair_loss", "masked_accuracy", "masked_loss"} < expected.keys()
+    assert expected["loss"] == expected["masked_loss"] + expected["pair_loss"]
+    # one document has no other
+    assert "pairs" not in measure_masked(model, data.rows, data.validation)
+    kept = tmp_path / "kept.txt"
+    lines = TEXT.splitlines(keepends=True)
+    dropped = int(data.validation.lines[0]) - 1
+    kept.write_text("".join(lines[:dropped] + lines[dropped + 1 :]))
+    found = seqloom.load(folder, "cpu").evaluate([str(kept)]).metrics
+    assert {name: found[name] for name in expected} == expected
+    assert found["pseudo_perplexity"] > 1
 
 
 @pytest.mark.parametrize(

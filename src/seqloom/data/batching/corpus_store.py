@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
+from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.data.batching.token_store import (
     META,
@@ -78,6 +79,17 @@ class CorpusStore:
     folder: Path
     ended: bool = True
     """Whether each document has its `</s>`."""
+
+    @classmethod
+    def of(cls, documents: Sequence[CorpusIds], eos: int | None) -> CorpusStore:
+        """One in memory, of these ids, which come from no file."""
+        end = [] if eos is None else [np.asarray([eos], documents[0].dtype)]
+        parts = [part for document in documents for part in (document, *end)]
+        lengths = [len(document) + len(end) for document in documents]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        totals = Totals(documents=len(documents), ids=int(offsets[-1]))
+        lines = np.zeros(len(documents), np.int64)
+        return cls(np.concatenate(parts), offsets, lines, totals, Path(), bool(end))
 
     def __len__(self) -> int:
         """How many documents there are."""

@@ -1,8 +1,5 @@
-"""What a masked language model predicts: the tokens at the masks of a text, and each token of a text when it
-alone is masked.
-
-    fill-mask           p(token | [CLS] text with its masks [SEP]), for each mask
-    pseudo-perplexity   exp(-Σ_i log p(u_i | all others) / N), each token masked in turn (Salazar et al. 2020)
+"""What a masked language model predicts: the tokens at the masks of a text,
+p(token | [CLS] text with its masks [SEP]).
 
 A text that spells the mask (`[MASK]`, `<mask>`) means the mask token here, and nowhere else.
 """
@@ -11,26 +8,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, NamedTuple, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.config import DataConfig
+from seqloom.config import TrainConfig
+from seqloom.data.batching.corpus_store import CorpusStore
+from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.evaluation.perplexity import CorpusLikelihood, Likelihood, TextScore
+from seqloom.evaluation.perplexity import Likelihood
 from seqloom.models.bert import Bert
 from seqloom.models.electra import Electra
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
-from seqloom.runs.progress import chunked, each_text, every_few_seconds, logged_report
-from seqloom.runs.run_folder import LoadedRun
-from seqloom.runs.settings import data_config
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
+from seqloom.runs.progress import chunked, each_text, logged_report
+from seqloom.runs.run_folder import RUN, LoadedRun
+from seqloom.runs.settings import data_config, run_config_in
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, Vectors, batches, encoded
-from seqloom.tasks.language_modeling.documents import document_batches, each_document
+from seqloom.tasks.fill_mask.masked_scores import measure_masked
+from seqloom.tasks.fill_mask.pseudo_likelihood import measure_alone, pseudo_log_probs
+from seqloom.tasks.fill_mask.replaced_scores import measure_replaced
+from seqloom.tasks.fill_mask.row_settings import masked_rows
+from seqloom.tasks.language_modeling.documents import each_document
+from seqloom.tasks.language_modeling.training_data import with_document_ends
 from seqloom.tasks.model import TextModel, single_path
 
 logger = logging.getLogger(__name__)
@@ -39,9 +42,6 @@ CHUNK = 512
 """Texts that are in memory at one time."""
 MOST_LIKELY = 5
 """Tokens for each mask, by default."""
-
-
-Floats = NDArray[np.float64]
 
 
 class Candidate(NamedTuple):
@@ -111,9 +111,19 @@ class MaskFiller(TextModel):
                 yield Answer(text, {"text": text, "masks": candidates})
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
-        """Pseudo-perplexity and its kin on documents."""
+        """The loss and accuracy of masks that are always the same, and of pairs of sentences where the model
+        knows them; then pseudo-perplexity and its kin, which takes far longer."""
         self.check("evaluate", request, paths)
-        metrics = evaluate_masked(self.run, paths, data_config(self.folder, request.data))
+        data = data_config(self.folder, request.data)
+        documents = list(each_document(paths, data, self.tokenizer))
+        if not documents:
+            raise DataError("there must be at least one document, but there is none", paths[0])
+        metrics = self._of_masks([one.ids for one in documents])
+        logger.info(
+            f"masked loss {metrics['masked_loss']:.4f}, accuracy {metrics['masked_accuracy']:.2f} %; now each"
+            " token is masked alone"
+        )
+        metrics |= measure_alone(self.bert, documents, self.tokenizer.special_ids, self.mask)
         tokenizer = self.run.tokenizer
         vocabulary = {"vocabulary": tokenizer.vocabulary_size}
         return Evaluation(metrics | vocabulary, details={"tokenizer": tokenizer.kind})
@@ -133,6 +143,21 @@ class MaskFiller(TextModel):
             for text_ids, log_probs in zip(ids, scores, strict=True):
                 unknown = 0 if special_ids.unk is None else text_ids.count(special_ids.unk)
                 yield Likelihood(float(log_probs.sum()), unknown)
+
+    def _of_masks(self, documents: Sequence[CorpusIds]) -> dict[str, float]:
+        """Under the settings of the training, where there was one."""
+        train = TrainConfig()
+        if (self.folder / RUN).is_file():
+            train = run_config_in(self.folder).train
+        eos = with_document_ends(self.tokenizer).special_ids.eos
+        corpus = CorpusStore.of(documents, eos)
+        if isinstance(self.model, Electra):
+            rows = masked_rows(train, self.tokenizer, self.model.config)
+            return measure_replaced(self.model, rows, corpus)
+        if train.sentence_pairs == "none" and self.bert.config.next_sentence:
+            train = replace(train, sentence_pairs="next")
+        rows = masked_rows(train, self.tokenizer, self.bert.config)
+        return measure_masked(self.bert, rows, corpus)
 
     def fill(
         self,
@@ -245,69 +270,3 @@ def _mask_of(run: LoadedRun) -> int:
             f"{printable(str(run.folder))}: its tokenizer must have a mask, but has none; get its files again"
         )
     return mask
-
-
-def evaluate_masked(run: LoadedRun, paths: Sequence[str], data: DataConfig) -> dict[str, float]:
-    """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with
-    their intervals.
-
-    A document longer than the model can read is read in parts, each by itself. Raises what reading documents
-    raises.
-    """
-    model, mask = _masked_model(run), _mask_of(run)
-    special_ids = run.tokenizer.special_ids
-    room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
-    corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
-    for some in document_batches(each_document(paths, data, run.tokenizer)):
-        parts: list[list[int]] = []
-        owners: list[int] = []
-        for index, document in enumerate(some):
-            for first in range(0, len(document.ids), room):
-                parts.append(document.ids[first : first + room].tolist())
-                owners.append(index)
-        scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
-        for index, log_probs in zip(
-            owners, pseudo_log_probs(model, parts, special_ids, mask), strict=True
-        ):
-            scores[index].append(log_probs)
-        for document, log_probs_of_parts in zip(some, scores, strict=True):
-            score = TextScore(np.concatenate(log_probs_of_parts), None, False)
-            corpus.add(score, document.ids, words=document.words, size=document.bytes)
-    counts = ("documents", "tokens", "words", "bytes", "unknown_percent")
-    return {
-        name if name in counts else f"pseudo_{name}": value
-        for name, value in corpus.metrics().items()
-    }
-
-
-@torch.inference_mode()
-def pseudo_log_probs(
-    model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int
-) -> list[Floats]:
-    """For each text of ids (without special tokens) log p of every token when it alone is masked: `(tokens,)`
-    in nats. Progress is logged every few seconds."""
-    log_probs = [np.zeros(len(text)) for text in texts]
-    prefix, frame = len(special_ids.prefix), len(special_ids.prefix) + len(special_ids.suffix)
-    # (text, position) of every token: each is a row of its own
-    masked: list[tuple[int, int]] = []
-    for index, text in enumerate(texts):
-        masked += [(index, position) for position in range(len(text))]
-    done, is_due = 0, every_few_seconds()
-    for batch in batches([len(texts[index]) + frame for index, _ in masked], device_of(model)):
-        tokens = [masked[row] for row in batch]
-        rows = []
-        for index, position in tokens:
-            rows.append(encoder_ids(texts[index], special_ids))
-            rows[-1][prefix + position] = mask
-        hidden, inputs = encoded(model, rows)
-        device = inputs.device
-        columns = torch.tensor([prefix + position for _, position in tokens], device=device)
-        true = torch.tensor([texts[index][position] for index, position in tokens], device=device)
-        logits = model.logits(hidden[torch.arange(len(batch), device=device), columns])
-        scores = logits.double().log_softmax(dim=-1).gather(-1, true[:, None])[:, 0].tolist()
-        for (index, position), score in zip(tokens, scores, strict=True):
-            log_probs[index][position] = score
-        done += len(batch)
-        if is_due():
-            logger.info(f"{done:,} of {len(masked):,} tokens scored")
-    return log_probs

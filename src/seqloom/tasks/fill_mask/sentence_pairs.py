@@ -136,16 +136,16 @@ class SentencePairs:
 
 @final
 class _Corpus:
-    """A corpus as a key: equal to another with the same files."""
+    """A corpus as a key: equal to no other."""
 
     def __init__(self, store: CorpusStore) -> None:
         self.store = store
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Corpus) and other.store.folder == self.store.folder
+        return isinstance(other, _Corpus) and other.store is self.store
 
     def __hash__(self) -> int:
-        return hash(self.store.folder)
+        return id(self.store)
 
 
 @lru_cache(2)
