@@ -21,8 +21,8 @@ def check(
     """Examine data before training.
 
     Shows counts, lengths, duplicates, overlap between files, the share of unknown tokens and the first batch.
-    For labels, tags, answers and choices it also estimates what training would cost. The exit code is 1 if
-    the data has errors.
+    For labels, tags, answers, choices and masks it also estimates what training would cost. The exit code is
+    1 if the data has errors.
 
     Args:
         task: A task of text, as for train.

@@ -168,7 +168,10 @@ def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]
         justify: Literal["left", "right"] = "right" if are_numbers else "left"
         table.add_column(Text(printable(name)), overflow="fold", justify=justify)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        texts = [Text(printable(cell)) for cell in row]
+        for text in texts:
+            text.highlight_regex("⟦[^⟧]*⟧", "bold magenta")
+        table.add_row(*texts)
     console = Console(file=sys.stdout, highlight=False)
     # the library flushes what was written before
     with _standard_output(), console.capture() as drawn:

@@ -20,6 +20,8 @@ LEAK = 0.9
 """A validation or test set with at least this share of its examples in train measures nothing."""
 SHOWN_PIECES = 16
 """Of a text of the first batch."""
+MARK = "⟦{}⟧"
+"""What is to be seen in a cell; a terminal shows it in colour."""
 PADDING, UNTRAINED = "<pad>", "(untrained)"
 """How padding and targets that are not trained are shown."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import transformers as hf
 
 import seqloom
+from seqloom.cli import main
 from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import UsageError
@@ -26,6 +28,7 @@ from seqloom.text.special_tokens import BOS, EOS, MASK, PAD
 from seqloom.text.tokenizer_kinds import KINDS as TOKENIZERS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.objectives import MaskedLanguageModelling
+from seqloom.workflows.check import check
 from seqloom.workflows.exchange import export_model
 from seqloom.workflows.train import train
 
@@ -242,6 +245,26 @@ def test_files_are_measured_as_validation_data_are(text: str, tmp_path: Path) ->
     found = seqloom.load(folder, "cpu").evaluate([str(kept)]).metrics
     assert {name: found[name] for name in expected} == expected
     assert found["pseudo_perplexity"] > 1
+
+
+def test_check_shows_what_is_read_and_what_is_to_be_predicted(
+    text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, settings, _ = KINDS["pairs"]
+    report = check("fill-mask", [text], (), (), [*SMALL, *settings], model=model)
+    content = json.loads(json.dumps(report.to_json()))
+    training, first = content["training"], content["first_batch"][0]
+    assert 5 < training["tokens_that_an_epoch_trains_about"] / training["batches_an_epoch"] < 30
+    assert training["parameters"] > 1000
+    assert training["seconds_a_step"] > 0
+    assert first["label"] in ("next", "from another document")
+    assert len(first["inputs"]) == len(first["targets"])
+    true = [one.strip() for one in first["targets"] if one is not None]
+    words = [one for setting in [*SMALL, *settings] for one in ("--set", setting)]
+    with pytest.raises(SystemExit, match="0"):
+        main(["check", "fill-mask", text, "--model", model, *words])
+    shown = capfd.readouterr().out
+    assert all(f"⟦{one}" in shown for one in true)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
 from seqloom.models import model_family
 from seqloom.protocols import Task
+from seqloom.tasks.fill_mask.check_fill_mask import check_fill_mask
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
 from seqloom.tasks.model import open_text_model
@@ -92,18 +93,14 @@ FILL_MASK = Task(
     name="fill-mask",
     summary="a text with masks in; the tokens at its masks out",
     models=("bert", "electra"),
-    settings=READING
-    | TRAINED_ON
-    | TOKENIZER
-    | data("learn_from")
-    | TRAIN
-    | MASKS
-    | {"decode.n_best"},
+    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | MASKS,
     reading=READING,
     open=partial(open_text_model, MaskFiller),
     training_data=prepare_masked_corpus,
+    check=check_fill_mask,
     forms=forms_of_documents,
     defaults=defaults,
     unused=unused,
+    fixed_fields={"bert": {"head": "masked-lm"}},
     pretrained=True,
 )

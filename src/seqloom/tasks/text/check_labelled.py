@@ -3,7 +3,6 @@ some of its batches."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from seqloom.config import RunConfig
 from seqloom.errors import place
-from seqloom.protocols import EncodedBatch, Objective, Rows
+from seqloom.protocols import Rows
 from seqloom.runs.progress import collect_logs, logged_report
 from seqloom.tasks.data_report import (
     SPLIT_OFF,
@@ -32,15 +29,12 @@ from seqloom.tasks.data_report import (
 from seqloom.tasks.text.head_task import E, HeadTask
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
+from seqloom.tasks.training_cost import TIMED_STEPS, training_cost
 from seqloom.tasks.training_data import prepare_data, total_steps
 from seqloom.training.distributed import World
-from seqloom.training.optimisation import make_optimizer
 
-TIMED_STEPS = 5
-"""On batches of medium length."""
 MOST_LABELS = 30
 """Rows of the table of labels."""
-MEBIBYTE = 2**20
 
 
 class ExampleView(TypedDict):
@@ -79,7 +73,9 @@ def check_labelled(
     row_lengths = {name: quantiles(some) for name, some in lengths.items() if len(some)}
     unknown = unknown_percent(data.dataset.tokens.values, tokenizer.special_ids)
     with collect_logs() as more:
-        cost = training_cost(data, run)
+        batches = sorted(data.batches(0, 0), key=lambda rows: int(data.dataset.costs[rows].max()))
+        middle = max(len(batches) // 2 - TIMED_STEPS // 2, 0)
+        cost = training_cost(data, run, batches[-1], batches[middle : middle + TIMED_STEPS])
     training = {
         "examples": len(data.examples),
         "batches_an_epoch": data.batches_an_epoch(),
@@ -139,61 +135,6 @@ def _labels_tables(labels: dict[str, dict[str, int]], splits: Sequence[str]) -> 
     if len(labels) > MOST_LABELS:
         rows.append((f"and {len(labels) - MOST_LABELS:,} more", *[""] * len(splits)))
     return [("Labels", ("", *splits), rows)] if rows else []
-
-
-def training_cost(data: EncodedExamples[E], run: RunConfig) -> dict[str, float]:
-    """Parameters; memory of weights, gradients and optimizer, and of the activations of a batch; the time of
-    a step, measured, and of the whole training without its validations."""
-    torch.manual_seed(run.train.seed)
-    model = data.build().model
-    model.train()
-    optimizer, objective = make_optimizer(model, run.train), data.objective()
-    data.initialise(model)
-    batches = sorted(data.batches(0, 0), key=lambda rows: int(data.dataset.costs[rows].max()))
-    middle = max(len(batches) // 2 - TIMED_STEPS // 2, 0)
-    # the longest batch comes first: its memory counts, its time does not
-    activations, seconds = [], []
-    for rows in (batches[-1], *batches[middle : middle + TIMED_STEPS]):
-        started = time.perf_counter()
-        activations.append(_training_step(model, objective, optimizer, data.load(rows, rows)))
-        seconds.append(time.perf_counter() - started)
-    step_seconds = float(np.median(seconds[1:]))
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    parameters, trained = (
-        sum(size for size, _ in sizes),
-        sum(size for size, train in sizes if train),
-    )
-    return {
-        "parameters": parameters,
-        "trained_parameters": trained,
-        # float32: a weight has 4 bytes, its gradient and Adam's two moments 12
-        "memory_of_the_model_mib": round((4 * parameters + 12 * trained) / MEBIBYTE, 1),
-        "memory_of_the_longest_batch_mib": round(activations[0] / MEBIBYTE, 1),
-        "seconds_a_step": round(step_seconds, 4),
-        "minutes_without_validations": round(total_steps(run.train, data) * step_seconds / 60, 1),
-    }
-
-
-def _training_step(
-    model: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: EncodedBatch
-) -> int:
-    """One step; returns the bytes that were saved for the backward pass, parameters not counted."""
-    seen = {parameter.data_ptr() for parameter in model.parameters()}
-    saved = 0
-
-    def count(tensor: Tensor) -> Tensor:
-        nonlocal saved
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            saved += tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        total, targets = objective(model, batch)
-    torch.autograd.backward(total / targets.clamp(min=1))
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return saved
 
 
 def batch_view(data: EncodedExamples[E]) -> list[ExampleView]:
