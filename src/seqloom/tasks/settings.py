@@ -196,8 +196,9 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
         able = ", ".join(one.name for one in all_tasks() if one.pretrained)
         raise UsageError(f"--from is for {able}, but the task is {task.name}")
     found = run_folder.encoder_of(model["from"])
-    if found not in families_for(task):
-        found = READS_FOR_HEADS.get(found, found)
+    part, families = READS_FOR_HEADS.get(found, found), families_for(task)
+    if found not in families and part in families:
+        found = part
     named = run.model.get("name", found)
     given, defaults = vars(run.data), vars(DataConfig())
     own = [name for name in FROM_CHECKPOINT if given[name] != defaults[name]]
