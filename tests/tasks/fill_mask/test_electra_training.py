@@ -24,6 +24,7 @@ from seqloom.shapes import IGNORE
 from seqloom.tasks.fill_mask.replaced_scores import entropy, measure_replaced
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
 from seqloom.text.special_tokens import MASK, PAD
+from seqloom.workflows.check import check
 from seqloom.workflows.exchange import export_model, import_model
 from seqloom.workflows.train import train
 
@@ -242,6 +243,15 @@ def test_what_cannot_be_is_refused(
             settings=[*SMALL, *settings],
         )
     assert not (tmp_path / "run" / "run.yaml").exists()
+
+
+def test_it_is_evaluated_and_checked_on_documents(folder: Path, text: str, tmp_path: Path) -> None:
+    report = check("fill-mask", [text], (), (), SMALL, model="electra:tiny")
+    assert report.training["masks"] == "tokens"
+    (tmp_path / "few.txt").write_text("The cat sees the tree.\nThe dog likes the mouse.\n")
+    metrics = seqloom.load(folder / "run", "cpu").evaluate([str(tmp_path / "few.txt")]).metrics
+    assert metrics["loss"] == pytest.approx(metrics["masked_loss"] + 50 * metrics["replaced_loss"])
+    assert {"base_loss", "replaced_accuracy", "pseudo_perplexity"} <= set(metrics)
 
 
 def test_the_log_has_both_losses(folder: Path) -> None:
