@@ -62,7 +62,7 @@ def tokenizer_kind(name: object) -> object:
 
 BEST = (
     *("loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman"),
-    *("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL", "score"),
+    *("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL", "score", "masked_accuracy"),
 )
 """What may choose the best checkpoint, beside the metrics of plugins."""
 

@@ -15,7 +15,7 @@ from tests.tasks.fill_mask.test_training import SMALL, TEXT, prepared
 import seqloom
 from seqloom.data.batching.pair_batches import shard
 from seqloom.data.encoding.masks import MaskOptions, apply_masks
-from seqloom.errors import UsageError
+from seqloom.errors import FolderError, UsageError
 from seqloom.models.electra import Electra, discriminator_loss, generator_loss
 from seqloom.protocols import MaskedBatch
 from seqloom.runs.run_folder import load_run
@@ -23,6 +23,7 @@ from seqloom.runs.settings import read_resumed
 from seqloom.shapes import IGNORE
 from seqloom.tasks.fill_mask.replaced_scores import entropy, measure_replaced
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
+from seqloom.tasks.settings import resolve
 from seqloom.text.special_tokens import MASK, PAD
 from seqloom.workflows.check import check
 from seqloom.workflows.exchange import export_model, import_model
@@ -252,6 +253,22 @@ def test_it_is_evaluated_and_checked_on_documents(folder: Path, text: str, tmp_p
     metrics = seqloom.load(folder / "run", "cpu").evaluate([str(tmp_path / "few.txt")]).metrics
     assert metrics["loss"] == pytest.approx(metrics["masked_loss"] + 50 * metrics["replaced_loss"])
     assert {"base_loss", "replaced_accuracy", "pseudo_perplexity"} <= set(metrics)
+
+
+def test_the_best_checkpoint_is_not_that_of_the_lowest_loss(
+    folder: Path, text: str, tmp_path: Path
+) -> None:
+    """That is lowest early, while the samples of the generator are easy to find."""
+
+    def best(model: str | None, start: Path | None = None, *settings: str) -> str:
+        run = resolve("fill-mask", [text], tmp_path, model, (), settings, None, start)
+        return run.train.best
+
+    assert best("electra:tiny") == best(None, folder / "run") == "masked_accuracy"
+    assert best("bert:tiny") == best(None, folder / "hub" / "generator") == "loss"
+    assert best("electra:tiny", None, "train.best=loss") == "loss"
+    with pytest.raises(FolderError, match="there is no such folder"):
+        best(None, tmp_path / "nowhere")
 
 
 def test_the_log_has_both_losses(folder: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
+from seqloom.errors import SeqloomError
 from seqloom.models import model_family
 from seqloom.protocols import Task
+from seqloom.runs.run_folder import encoder_of
 from seqloom.tasks.fill_mask.check_fill_mask import check_fill_mask
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
@@ -41,12 +43,14 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
     """Those of fine-tuning; or for a new model the tokenizer and the rows of its paper: BERT's, or RoBERTa's
     where positions have an offset."""
     model, train = content.get("model", {}), content.get("train", {})
+    name, size = _family(model), model.get("size", "small")
+    chosen_by = {"best": "masked_accuracy"} if name == "electra" else {}
     if model.get("from"):
-        return fine_tuning_defaults(content)
-    name, size = model.get("name", "bert"), model.get("size", "small")
+        of_start = fine_tuning_defaults(content)
+        return {**of_start, "train": {**of_start.get("train", {}), **chosen_by}}
     if name == "electra":
         context = {"context": train.get("window") or CONTEXT} if size == "small" else {}
-        return {"data": {"tokenizer": "wordpiece"}, "model": context}
+        return {"data": {"tokenizer": "wordpiece"}, "train": chosen_by, "model": context}
     sizes = model_family("bert")[2]
     fields = {**sizes.get(size, {}), **model}
     pairs = train.get("sentence_pairs") or ("next" if fields.get("next_sentence") else "none")
@@ -68,6 +72,15 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
         "train": {"sentence_pairs": pairs},
         "model": of_model,
     }
+
+
+def _family(model: Mapping[str, Any]) -> str:
+    """That of a new model, or of the one it begins with. What is wrong with this one is said where it is
+    opened."""
+    try:
+        return str(encoder_of(model["from"]) if model.get("from") else model.get("name", "bert"))
+    except SeqloomError:
+        return ""
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:
@@ -99,6 +112,8 @@ FILL_MASK = Task(
     training_data=prepare_masked_corpus,
     check=check_fill_mask,
     forms=forms_of_documents,
+    # the loss of an ELECTRA is lowest early, while the samples of its generator are easy to find
+    best=("loss", "masked_accuracy"),
     defaults=defaults,
     unused=unused,
     fixed_fields={"bert": {"head": "masked-lm"}},
