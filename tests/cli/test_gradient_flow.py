@@ -250,8 +250,8 @@ def test_mistakes_are_one_line(
     assert "must be a run folder" in one_line(
         command("explain", lstm, data, "--gradient-flow", "--beside", tmp_path), 1
     )
-    assert "belong to --gradient-flow" in refused("a b", "--rows", "3")
-    assert "belong to --gradient-flow" in refused("a b", "--beside", lstm)
+    assert "--rows belongs to --gradient-flow" in refused("a b", "--rows", "3")
+    assert "--beside to that or to --layer-weights" in refused("a b", "--beside", lstm)
     assert "one TEXT, but 2 texts are given" in refused("a", "b")
     assert "one TEXT, but 0 texts are given" in refused()
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The verb explain: attention over a text or an image, or gradient flow through time."""
+"""The verb explain: attention over a text or an image, gradient flow through time, or weights of layers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ class ExplainOptions:
     of the files."""
     rows: int | None = None
     """With --gradient-flow: number of pairs. By default 64."""
+    layer_weights: Flag = False
+    """Show how much of each layer of an ELMo the task reads (s_k and γ); no text is taken."""
     beside: Folders = ()
-    """With --gradient-flow: another run folder to compare with, on the same pairs. May be given again."""
+    """With --gradient-flow or --layer-weights: another run folder to compare with. May be given again."""
     output: str | None = None
-    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default attention.png or
-    gradient-flow.png."""
+    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default attention.png, gradient-flow.png or
+    layer-weights.png."""
 
 
 def explain(
@@ -42,7 +44,8 @@ def explain(
     """Draw where a model looks, or how gradients flow in it.
 
     The picture shows where it looks in a text while it writes its output, or in an image. With
-    --gradient-flow it shows how the gradient changes on its way back through time.
+    --gradient-flow it shows how the gradient changes on its way back through time, with --layer-weights
+    what a task reads of each layer of an ELMo.
 
     Args:
         folder: A run folder. Only a model with attention can show where it looks.
@@ -51,11 +54,17 @@ def explain(
         settings: key=value for decode.*, or with --gradient-flow for data.*.
         json: All numbers as one line of JSON.
     """
+    if options.layer_weights:
+        _explain_layer_weights(folder, text, options, settings, json)
+        return
     if options.gradient_flow:
         _explain_gradient_flow(folder, text, options, settings, json)
         return
     if options.rows is not None or options.beside:
-        raise UsageError("--rows and --beside belong to --gradient-flow; leave them out, or add it")
+        raise UsageError(
+            "--rows belongs to --gradient-flow, --beside to that or to --layer-weights; leave them out, or"
+            " add it"
+        )
     if len(text) != 1:
         raise UsageError(
             f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes"
@@ -106,6 +115,30 @@ def _explain_gradient_flow(
         put("")
     put(LEGEND)
     put(f"gradient flow on {counted(report.rows, 'row')}: {report.picture}")
+
+
+def _explain_layer_weights(
+    folder: str,
+    texts: Sequence[str],
+    options: ExplainOptions,
+    settings: Sequence[str],
+    json: bool,
+) -> None:
+    others = options.gradient_flow, options.target, options.rows
+    if texts or settings or any(one not in (None, False) for one in others):
+        raise UsageError(
+            "--layer-weights shows numbers of the model itself: it takes FOLDER, --beside, --output and"
+            " --json; leave the rest out"
+        )
+    from seqloom.workflows.analysis.layer_weights import explain_layer_weights
+
+    report = explain_layer_weights([folder, *options.beside], options.output or "layer-weights.png")
+    if json:
+        put_json(report.summary())
+        return
+    header, rows = report.table()
+    put_table("what a task reads of each layer", rows, header)
+    put(f"picture: {report.picture}")
 
 
 VERB = Verb(explain, 'seqloom explain runs/captions "a dog runs" --output attention.svg')
