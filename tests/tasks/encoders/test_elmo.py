@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def language_model(place: Path, name: str, kind: str, **options: Any) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_stopped_ends_in_the_same_bits(place: Path, kind: str) -> None:
-    whole = language_model(place, f"{kind}-whole", kind)
+    language_model(place, f"{kind}-whole", kind)
 
     class Killed(BaseException):
         pass
@@ -128,11 +129,12 @@ def test_each_token_is_predicted_once_from_each_side(streams: int) -> None:
         ):
             real = targets != IGNORE
             pairs += zip(inputs[real].tolist(), targets[real].tolist(), strict=True)
-    expected_ahead, expected_back = [], []
+    expected_ahead: list[tuple[int, int]] = []
+    expected_back: list[tuple[int, int]] = []
     for text in documents:
         marked = [BOS, *text, EOS]
-        expected_ahead += zip(marked, marked[1:], strict=False)
-        expected_back += zip(marked[1:], marked, strict=False)
+        expected_ahead += pairwise(marked)
+        expected_back += pairwise(marked[::-1])
     assert sorted(ahead) == sorted(expected_ahead)
     assert sorted(back) == sorted(expected_back)
 
@@ -150,7 +152,7 @@ def test_streams_go_on_in_each_direction() -> None:
                 seen.setdefault((name, row), []).extend(ids)
     for (name, _), ids in seen.items():
         step = 1 if name == "ahead" else -1
-        words = [(a, b) for a, b in zip(ids, ids[1:], strict=False) if min(a, b) >= 20]
+        words = [(a, b) for a, b in pairwise(ids) if min(a, b) >= 20]
         assert len(words) > 8
         assert all(b - a == step for a, b in words)
 

@@ -13,6 +13,7 @@ from seqloom.tasks.encoders.elmo_training import prepare_elmo
 from seqloom.tasks.encoders.elmo_vectors import ElmoVectors
 from seqloom.tasks.encoders.replaced_tokens import ReplacedTokenFinder
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.language_modeling.check_documents import check_documents
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     FILES,
@@ -56,6 +57,7 @@ FEATURE_EXTRACTION = Task(
     open=partial(open_text_model, vectors_of),
     training_data=prepare_elmo,
     forms=forms_of_documents,
+    check=check_documents,
     defaults=fine_tuning_defaults,
     unused=unused,
     pretrained=True,

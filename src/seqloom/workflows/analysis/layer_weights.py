@@ -20,7 +20,7 @@ SUBTITLE = "s of γ Σ s_k h_k; layer 0 is the token layer."
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LayerWeights:
+class MixtureWeights:
     """Of one model."""
 
     folder: str
@@ -36,7 +36,7 @@ class LayerWeights:
 class LayerWeightsReport:
     """Of all models."""
 
-    models: list[LayerWeights]
+    models: list[MixtureWeights]
     picture: Path
 
     def summary(self) -> dict[str, object]:
@@ -69,7 +69,7 @@ def explain_layer_weights(folders: Sequence[str], output: str) -> LayerWeightsRe
     return LayerWeightsReport(models=models, picture=picture)
 
 
-def _weights_of(folder: str) -> LayerWeights:
+def _weights_of(folder: str) -> MixtureWeights:
     opened = open_model(folder, "cpu")
     model = opened.model
     encoder = model.encoder if isinstance(model, EncoderWithHead) else None
@@ -79,7 +79,7 @@ def _weights_of(folder: str) -> LayerWeights:
             f" {opened.content['model_type']} of {opened.content['task']}"
         )
     mix = encoder.mix
-    return LayerWeights(
+    return MixtureWeights(
         folder=folder,
         task=str(opened.content["task"]),
         weights=mix.weights().tolist(),
