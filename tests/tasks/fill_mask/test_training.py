@@ -14,7 +14,7 @@ import seqloom
 from seqloom.cli import main
 from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.data.batching.pair_batches import shard
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.protocols import MaskedBatch
 from seqloom.registry import find_task
 from seqloom.runs.run_folder import load_run
@@ -265,6 +265,24 @@ def test_check_shows_what_is_read_and_what_is_to_be_predicted(
         main(["check", "fill-mask", text, "--model", model, *words])
     shown = capfd.readouterr().out
     assert all(f"⟦{one}" in shown for one in true)
+
+
+def test_text_of_which_nothing_can_be_masked_is_not_measured(text: str, tmp_path: Path) -> None:
+    """Otherwise its loss would be 0."""
+    unknown = tmp_path / "unknown.txt"
+    unknown.write_text("\u732b \u72d7\n")
+    with pytest.raises(DataError, match="must hold a token that can be masked"):
+        train(
+            "fill-mask",
+            [text],
+            validation=[str(unknown)],
+            output_dir=tmp_path / "run",
+            model="bert:tiny",
+            settings=SMALL,
+        )
+    folder = trained(text, tmp_path / "good", "bert")
+    with pytest.raises(DataError, match="must hold a token that can be masked"):
+        seqloom.load(folder, "cpu").evaluate([str(unknown)])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.corpus_windows import WindowPlan
 from seqloom.data.batching.pair_batches import pad
 from seqloom.data.encoding.masks import Ids, MaskedRow, MaskOptions, apply_masks, joined_row
+from seqloom.errors import DataError
 from seqloom.protocols import MaskedBatch, Rows, SpecialIds
 from seqloom.shapes import IGNORE
 
@@ -118,7 +119,12 @@ class MaskedRows:
             yield rows + first
 
     def measured(self, corpus: CorpusStore) -> MaskedRows:
-        """The rows by which a corpus is measured."""
+        """The rows by which a corpus is measured. Raises DataError where no token of it can be masked."""
+        if bool(self.options.protected[corpus.tokens].all()):
+            raise DataError(
+                "text that masks are measured on must hold a token that can be masked, but all of it is"
+                " special or unknown; give more text (of a training: more data, or --validation)"
+            )
         return replace(self, static=False, texts=self.texts.for_corpus(corpus))
 
     def begins(self, corpus: CorpusStore, number: int) -> int:

@@ -33,12 +33,12 @@ def measure_masked(model: nn.Module, rows: MaskedRows, corpus: CorpusStore) -> d
         if bool(labelled.any()):
             labels += _sums(bert.follows(hidden)[labelled], batch.labels[labelled])
     total, right, count = tokens.tolist()
-    masked = total / max(count, 1)
+    masked = total / count
     metrics = {
         "loss": masked,
         "masked_loss": masked,
         "masked_perplexity": perplexity_of(masked),
-        "masked_accuracy": 100 * right / max(count, 1),
+        "masked_accuracy": 100 * right / count,
         "masked_tokens": int(count),
     }
     total, right, count = labels.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from seqloom.tasks.starting_point import StartingPoint
 from seqloom.tasks.training_data import StepTrainingData
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import MaskedLanguageModelling
+
+logger = logging.getLogger(__name__)
 
 HEADS = ("head.", "output.", "replaced.", "pooler.", "next_sentence.")
 """Beginnings of the names of tensors that a checkpoint may have or lack."""
@@ -82,6 +85,10 @@ def prepare_masked_corpus(run_config: RunConfig, folder: Path, first: bool) -> M
     )
     # what cannot be is said before the first step
     data.batches_an_epoch()
+    if data.rows.measured(validation).texts is not data.rows.texts:
+        logger.info(
+            "the validation data are one document: next sentences, which need another, are not measured there"
+        )
     return data
 
 
