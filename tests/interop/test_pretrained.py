@@ -329,7 +329,7 @@ def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
         published.saved(name, folder)
         with pytest.raises(
             UsageError,
-            match=r"starts from another one, or from one of t5, bert, gpt, .*recurrent, but this is a",
+            match=r"starts from another one, or from one of t5, bert, gpt, .*, but this is a",
         ):
             pretrained_encoder(folder)
     with pytest.raises(UsageError, match="but this is a seq2seq"):

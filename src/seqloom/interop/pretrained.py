@@ -110,14 +110,16 @@ def _type_with_encoder(content: ConfigFields, folder: Path) -> str:
 def pretrained_of_model(
     content: ConfigFields, tensors: Mapping[str, Tensor], folder: Path
 ) -> Pretrained:
-    """The same of a model that was read from a folder; of an ELECTRA it is the discriminator."""
+    """The same of a model that was read from a folder; of an ELECTRA it is the discriminator, and its heads
+    are by default those that it has on the hub."""
+    hub_type = str(field_of(field_of(content.get("hub"), "config"), "model_type"))
     if content.get("model_type") == "electra":
         fields = {
             name: content[name] for name in ElectraConfig.__dataclass_fields__ if name in content
         }
         config = parse(ElectraConfig, fields, "model.")
         content = {**content, "model_type": "bert", **to_plain(config.discriminator)}
-        tensors = _below("discriminator.", tensors)
+        tensors, hub_type = _below("discriminator.", tensors), "electra"
     model_type = _type_with_encoder(content, folder)
     if model_type != ENCODER_WITH_HEAD:
         known = model_family(model_type)[0].__dataclass_fields__.keys()
@@ -125,8 +127,7 @@ def pretrained_of_model(
     else:
         content_of_model = dict(content)
     pretrained = _pretrained(model_type, content_of_model, tensors)
-    hub_config = field_of(content.get("hub"), "config")
-    family = FAMILIES.get(str(field_of(hub_config, "model_type")))
+    family = FAMILIES.get(hub_type)
     if family is None:
         return pretrained
     return replace(pretrained, heads=_hub_heads(family, pretrained.encoder_fields))

@@ -118,6 +118,13 @@ def test_a_task_head_takes_the_discriminator(folder: Path, tmp_path: Path) -> No
     for name, tensor in before.discriminator.named_parameters():
         if not name.startswith(("head.", "replaced.")):
             assert torch.equal(tensors[name], tensor), name
+    export_model(str(tmp_path / "head"), str(tmp_path / "hub"))
+    theirs: Any = hf.pipeline("text-classification", str(tmp_path / "hub"), device="cpu", top_k=2)
+    texts = ["The cat sees 3 trees.", "A dog"]
+    ours = seqloom.load(tmp_path / "head", "cpu").predict(texts)
+    for mine, answer in zip(ours, theirs(texts), strict=True):
+        assert {one["label"] for one in answer} == {"cat", "dog"}
+        assert answer[0]["score"] == pytest.approx(mine["probability"], abs=1e-5)
 
 
 def test_it_is_trained_further_from_its_run_and_from_its_export(
