@@ -20,6 +20,7 @@ from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs.run_folder import load_run
 from seqloom.shapes import IGNORE
 from seqloom.tasks.encoders.elmo_vectors import ElmoVectors
+from seqloom.tasks.settings import resolve
 from seqloom.text.special_tokens import BOS, EOS
 from seqloom.training.loop import Progress
 from seqloom.workflows.analysis.layer_weights import explain_layer_weights
@@ -332,3 +333,19 @@ def test_json_has_every_layer(place: Path) -> None:
     assert np.shape(content["tokens"][0]["layers"]) == (3, 12)
     assert np.shape(content["vector"]) == (12,)
     assert answers[1].content["tokens"] == []
+
+
+def test_a_task_is_trained_from_an_elmo_at_the_rate_of_a_new_model(place: Path) -> None:
+    """5e-5, which is for Transformers, leaves the LSTMs and the mixture as they were."""
+    folder = language_model(place, "embedding-whole", "embedding")
+    run = resolve(
+        "text-classification",
+        [str(place / "labels.csv")],
+        output_dir=place / "never",
+        model=None,
+        validation=[],
+        settings=[],
+        config=None,
+        start=folder,
+    )
+    assert (run.train.learning_rate, run.train.epochs) == (1e-3, 10)

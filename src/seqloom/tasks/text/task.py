@@ -10,6 +10,7 @@ from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.protocols import Task
+from seqloom.runs.run_folder import encoder_of
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     FILES,
@@ -37,6 +38,9 @@ a few hundred examples are too few."""
 LEARNING_RATES = {"bag_of_words": 1e-2}
 """Family -> its default learning rate when trained from scratch: linear models need larger steps."""
 
+FULL_RATE = ("elmo",)
+"""Families that are fine-tuned with the learning rate and epochs of a new model: LSTMs, not Transformers."""
+
 ROW = data("max_length")
 LABELS = data("unseen_labels")
 TEXT_TABLE = TABLE | data("text", "second", "label")
@@ -52,8 +56,9 @@ def defaults(
     train: dict[str, object] = {"epochs": 10.0, "best": best}
     if "batch_tokens" not in content.get("train", {}):
         train["batch_rows"] = 32
-    if model.get("from"):
-        return {"train": train | FINE_TUNING}
+    if start := model.get("from"):
+        learns_fast = encoder_of(start) in FULL_RATE
+        return {"train": train if learns_fast else train | FINE_TUNING}
     if "epochs" not in content.get("train", {}):
         train["min_steps"] = FROM_SCRATCH_STEPS
     if (name := str(model.get("name"))) in LEARNING_RATES:

@@ -83,5 +83,5 @@ def _weights_of(folder: str) -> MixtureWeights:
         folder=folder,
         task=str(opened.content["task"]),
         weights=mix.weights().tolist(),
-        scale=1.0 if mix.scale is None else float(mix.scale),
+        scale=1.0 if mix.scale is None else mix.scale.item(),
     )
