@@ -306,7 +306,7 @@ def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(
         import_model(str(tmp_path / "text.txt"), str(tmp_path / "run"), "float32")
     with pytest.raises(UsageError, match="--dtype must be one of"):
         import_model(str(gpt2), str(tmp_path / "run"), "int8")
-    with pytest.raises(UsageError, match="--format must be one of huggingface, arpa, onnx"):
+    with pytest.raises(UsageError, match="--format must be one of huggingface, elmo, arpa, onnx"):
         export_model(str(gpt2), str(tmp_path / "out"), "tensorflow")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
