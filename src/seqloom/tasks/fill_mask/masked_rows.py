@@ -3,7 +3,7 @@ all documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, final
 
@@ -153,7 +153,8 @@ class MaskedRows:
         labels = torch.tensor([text.label for text in texts])
         label_weight = token_weight = 0.0
         if self.replaced or bool((labels != IGNORE).any()):
-            chosen, tokens = self._counts(corpus, whole)
+            made = dict(zip(used.tolist(), masked, strict=True))
+            chosen, tokens = self._counts(corpus, whole, made)
             label_weight, token_weight = chosen / len(whole), chosen / tokens
         uniform = [
             self._uniform(corpus, int(row), len(text.ids) if self.replaced else 0)
@@ -176,12 +177,15 @@ class MaskedRows:
             token_weights=torch.zeros(len(used)),
         )
 
-    def _counts(self, corpus: CorpusStore, whole: Rows) -> tuple[int, int]:
+    def _counts(
+        self, corpus: CorpusStore, whole: Rows, made: Mapping[int, MaskedRow]
+    ) -> tuple[int, int]:
         """Chosen places and tokens of a global batch. They are the same for each worker and micro-batch, so
-        each makes the masks of all."""
+        each makes the masks of all, beside those that it has made."""
         chosen = tokens = 0
-        for row in whole:
-            targets = self.masked(corpus, int(row), self.text(corpus, int(row)).ids).targets
+        for row in whole.tolist():
+            one = made.get(row) or self.masked(corpus, row, self.text(corpus, row).ids)
+            targets = one.targets
             chosen += int((targets != IGNORE).sum())
             tokens += len(targets)
         return chosen, tokens
