@@ -224,17 +224,19 @@ def table(found: Sequence[Gain]) -> str:
 
 
 def _interval(values: Sequence[float]) -> str:
+    """One seed has no interval."""
     one = mean_interval(values)
-    return f"{one.mean:.1f} ({one.low:.1f} to {one.high:.1f})"
+    return f"{one.mean:.1f}" + (f" ({one.low:.1f} to {one.high:.1f})" if len(values) > 1 else "")
 
 
 def draw(found: Sequence[Gain], path: Path) -> None:
     """What pre-training adds, in points of accuracy, as `compare` draws models."""
     models = []
     for one in found:
-        mean = mean_interval(one.differences)
+        mean, several = mean_interval(one.differences), len(one.differences) > 1
+        low, high = (mean.low, mean.high) if several else (mean.mean, mean.mean)
         name = f"{one.set}, {one.examples:,}: {one.model}"
-        models.append(RankedModel(name, mean.mean, mean.low, mean.high, one.seconds))
+        models.append(RankedModel(name, mean.mean, low, high, one.seconds))
     seeds = min(len(one.scratch) for one in found)
     chart = leaderboard_chart(
         models,

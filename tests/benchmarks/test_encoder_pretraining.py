@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 from benchmarks.encoder_data import SETS, prepared
-from benchmarks.encoder_pretraining import Cell, Results, Trained, gains, main, table
+from benchmarks.encoder_pretraining import (
+    Cell,
+    Results,
+    Trained,
+    draw,
+    gains,
+    main,
+    table,
+)
 
 from benchmarks import encoder_pretraining
 from seqloom.workflows.train import train
@@ -127,3 +135,8 @@ def test_differences_are_paired_by_seed_at_the_best_rate(tmp_path: Path) -> None
     line = table([found]).splitlines()[2]
     assert "| trec | 500      | BERT  | 65.0 (" in line
     assert "| 3.5 (-2.9 to 9.9)" in line
+    # one seed has no interval, in the table and in the picture
+    alone = found._replace(scratch=[60], pretrained=[63])
+    assert "| 3.0  " in table([alone])
+    draw([alone, found], tmp_path / "chart.svg")
+    assert (tmp_path / "chart.svg").exists()
