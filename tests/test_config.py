@@ -71,6 +71,10 @@ def test_the_resolved_file_reads_back_as_the_same_run(tmp_path: Path) -> None:
             "decode: {beam: 2, n_best: 3}",
             "decode.n_best must be at most decode.beam, but 3 is more than 2",
         ),
+        (
+            "train: {noise: mass}",
+            "train.noise must be a list, but is 'mass'; write .mass.",
+        ),
         ("train: 3", "train must be"),
     ],
 )

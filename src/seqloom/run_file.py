@@ -80,6 +80,8 @@ def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
     shown = printable(repr(error["input"]))
     if isinstance(error["input"], bool) and "string" in error["msg"]:
         return f"{name} must be text, but is {shown} (YAML reads no, yes, on and off as such: quote it)"
+    if error["type"] == "tuple_type":
+        return f"{name} must be a list, but is {shown}; write [{printable(str(error['input']))}]"
     rule = str(error["msg"]).replace("Input should be", "must be").replace("Value error, ", "")
     return f"{name} {rule}, but is {shown}"
 

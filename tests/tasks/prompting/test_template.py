@@ -164,6 +164,38 @@ def test_fields_are_columns_or_expressions() -> None:
     assert rendered.prompt == "hello 2 hello!"
 
 
+@pytest.mark.parametrize(
+    ("jinja", "choices", "fields"),
+    [
+        ("{{text}} ||| x", None, {"txt": "2"}),
+        # a field that only its own definition names
+        ("{{text}} ||| x", "a ||| b", {"txt": "txt ~ '!'"}),
+    ],
+)
+def test_a_field_that_nothing_reads_is_refused(
+    jinja: str, choices: str | None, fields: dict[str, str]
+) -> None:
+    row = PromptRow({"2": "hello", "text": "a", "txt": "b"}, "a.csv", 1)
+    with pytest.raises(UsageError, match="reads no txt, which --field defines; leave it out"):
+        render(template(jinja, choices), [row], fields, None)
+
+
+@pytest.mark.parametrize(
+    ("jinja", "choices", "fields"),
+    [
+        ("x ||| y", "{{word}} ||| b", {"word": "2"}),
+        ("{{both}} ||| y", None, {"word": "2", "both": "word ~ '!'"}),
+        # of the shots, which are balanced by it
+        ("x ||| y", None, {"label": "2"}),
+    ],
+)
+def test_a_field_is_read_by_choices_other_fields_and_shots(
+    jinja: str, choices: str | None, fields: dict[str, str]
+) -> None:
+    row = PromptRow({"2": "hello"}, "a.csv", 1)
+    assert render(template(jinja, choices), [row], fields, None)
+
+
 def test_labels_are_numbered_and_named() -> None:
     rows = [PromptRow({"label": label}, "a.csv", 1) for label in ("2", "1")]
     jinja = template("{{label}} {{label_name}} ||| {{labels[label]}}", "{{labels|join('|||')}}")

@@ -71,8 +71,18 @@ class Renderer:
         }
         self.labels: dict[str, str] | None = request["labels"]
         self.content_free: str | None = request["content_free"]
-        read_by_choices = meta.find_undeclared_variables(self.sandbox.parse(choices or ""))
+        read_by_choices = self._reads(choices or "")
         self.kept = _KEPT | read_by_choices
+        read = self.kept | self._reads(request["jinja"])
+        for name, text in self.fields.items():
+            read |= self._reads("{{" + text + "}}") - {name}
+        unread = self.fields.keys() - read
+        if unread:
+            raise UnreadFieldError(min(unread))
+
+    def _reads(self, jinja: str) -> set[str]:
+        """The names that a template takes from its row."""
+        return meta.find_undeclared_variables(self.sandbox.parse(jinja))
 
     def with_fields(self, row: Row) -> Row:
         """The row with the fields that the user defines: a column, or an expression over columns."""
@@ -156,6 +166,10 @@ def _names_of_labels(renderer: Renderer, rows: list[Row]) -> list[str]:
     return list(map(str, sorted(found, key=str if has_text else None)))
 
 
+class UnreadFieldError(Exception):
+    """A field that the user defines and nothing reads."""
+
+
 class RowError(Exception):
     """A template that fails for a row."""
 
@@ -191,8 +205,11 @@ def render(request: Row) -> list[Row]:
         return _each(rows, lambda row: renderer.render(renderer.with_label(row, names)))
     except RowError as error:
         return [{"error": str(error), "row": error.number}]
+    except UnreadFieldError as error:
+        return [{"error": f"reads no {error}, which --field defines; leave it out", "row": None}]
     except TemplateError as error:
-        return [{"error": str(error) or type(error).__name__, "row": None}]
+        problem = str(error) or type(error).__name__
+        return [{"error": f"is not Jinja that can be used: {problem}", "row": None}]
 
 
 def _limit(what: int, most: int) -> None:

@@ -181,7 +181,7 @@ def _refuse(template: PromptTemplate, rows: Sequence[PromptRow], answer: JsonObj
     which = f"template {printable(template.name)!r} of {printable(template.path)}"
     number = answer["row"]
     if not isinstance(number, int):
-        raise UsageError(f"{which} is not Jinja that can be used: {problem}")
+        raise UsageError(f"{which} {problem}")
     row = rows[number]
     hint = ""
     if "undefined" in problem or "has no" in problem:
