@@ -297,7 +297,8 @@ class TrainConfig:
     lora_targets: Annotated[tuple[LoraTarget, ...], AfterValidator(_some)] = ("query", "value")
     """The maps that LoRA updates: query, key, value, attention-output, feed-forward."""
     word_vectors: str | None = None
-    """File of word vectors (word2vec, GloVe, fastText; text or binary) that initialise the embedding."""
+    """Word vectors that initialise the embedding: a file (word2vec, GloVe, fastText; text or binary), or a
+    run folder of word-vectors."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.98
     """Decay of the mean of squared gradients (AdamW)."""
     weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 0.01

@@ -305,6 +305,15 @@ class Objective(Protocol):
         ...
 
 
+@runtime_checkable
+class UpdatingObjective(Protocol):
+    """An objective that updates the model itself, where a gradient of all parameters would be too slow."""
+
+    def update(self, model: nn.Module, batch: Batch, rate: float) -> Loss:
+        """Updates the model by one batch; the loss is that from before."""
+        ...
+
+
 Rows = NDArray[np.int64]
 """Numbers of examples, in the order in which they are trained on."""
 

@@ -29,6 +29,7 @@ TASKS: dict[str, str] = {
     "masked-image-modeling": "seqloom.tasks.images.task:MASKED_IMAGE_MODELING",
     "fill-mask": "seqloom.tasks.fill_mask.task:FILL_MASK",
     "replaced-token": "seqloom.tasks.encoders.task:REPLACED_TOKEN",
+    "word-vectors": "seqloom.tasks.word_vectors.task:WORD_VECTORS",
     "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
 }
 """task -> module:object"""

@@ -42,15 +42,16 @@ def export(
 ) -> None:
     """Write a model in a form that other programs read.
 
-    The form is a Hugging Face directory, which transformers opens, ONNX, the files of an ELMo, or for an
-    n-gram model an ARPA file.
+    The form is a Hugging Face directory, which transformers opens, ONNX, the files of an ELMo, for an n-gram
+    model an ARPA file, or for word vectors a file of theirs.
 
     Args:
         folder: A run folder.
-        out: The new directory. For an n-gram model the new file, .arpa or .gz.
+        out: The new directory. For an n-gram model the new file, .arpa or .gz; for word vectors .txt or .vec
+            (word2vec's text), .bin (its binary form) or .glove (without the first line).
         form: huggingface, elmo (options.json and weights.hdf5, for AllenNLP), arpa (for KenLM, SRILM and
-            speech recognisers) or onnx. The default is arpa for n-gram models, elmo for those, huggingface
-            for others.
+            speech recognisers), onnx or word-vectors. The default is arpa for n-gram models, elmo and
+            word-vectors for those, huggingface for others.
         shard_size: For huggingface: the most MiB of weights in one file. By default all are in one.
         json: One line of JSON instead of a table.
     """

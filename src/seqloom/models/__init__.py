@@ -38,6 +38,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
         "EncoderWithHeadConfig",
         "EncoderWithHead",
     ),
+    "word2vec": ("seqloom.models.word2vec", "Word2VecConfig", "Word2Vec"),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class)."""

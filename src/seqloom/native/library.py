@@ -1,4 +1,4 @@
-"""The compiled loops and products that this machine can run.
+"""The compiled loops and products that this machine can run, and the pass of word2vec.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -35,6 +35,8 @@ class NativeFunctions(NamedTuple):
     """(Sequence, gates, threads) -> how many numbers `Sequence.workspace` must hold."""
     run: Callable[..., None]
     """(cell, whether backward, Sequence, threads)"""
+    word2vec: Callable[..., None]
+    """(Word2Vec, threads)"""
 
 
 NativeLibrary = dict[torch.dtype, NativeFunctions]
@@ -73,7 +75,9 @@ def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
     workspace_size.argtypes, workspace_size.restype = (_POINTER, _LONG, _LONG), _LONG
     run = loaded[f"seqloom_run_{kind}"]
     run.argtypes, run.restype = (_LONG, _LONG, _POINTER, _LONG), None
-    return NativeFunctions(gemm, workspace_size, run)
+    word2vec = loaded[f"seqloom_word2vec_{kind}"]
+    word2vec.argtypes, word2vec.restype = (_POINTER, _LONG), None
+    return NativeFunctions(gemm, workspace_size, run, word2vec)
 
 
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:

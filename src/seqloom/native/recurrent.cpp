@@ -3,6 +3,7 @@
 
 #include "cells.h"
 #include "gemm.h"
+#include "word2vec.h"
 
 #include <memory>
 #include <omp.h>
@@ -84,4 +85,7 @@ void seqloom_run_double(long cell, long is_backward, const seqloom::Sequence<dou
 
 void seqloom_gemm_float(const seqloom::Gemm<float>* product, long threads) { seqloom::multiply(*product, threads); }
 void seqloom_gemm_double(const seqloom::Gemm<double>* product, long threads) { seqloom::multiply(*product, threads); }
+
+void seqloom_word2vec_float(const seqloom::Word2Vec<float>* pass, long threads) { seqloom::train(*pass, threads); }
+void seqloom_word2vec_double(const seqloom::Word2Vec<double>* pass, long threads) { seqloom::train(*pass, threads); }
 }

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from seqloom.config import TrainConfig
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import TrainingError
-from seqloom.protocols import Batch, Objective, Rows
+from seqloom.protocols import Batch, Objective, Rows, UpdatingObjective
 from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, no_gradient_sync
 from seqloom.training.metrics_log import Metrics
@@ -47,8 +47,8 @@ class StepResult(NamedTuple):
     """Σ loss of the global batch, in nats."""
     count: int  # type: ignore[assignment]
     """Trained tokens of the global batch."""
-    gradient_norm: float
-    """‖gradient‖ before clipping."""
+    gradient_norm: float | None
+    """‖gradient‖ before clipping; None where the objective updates the model itself."""
     learning_rate: float
 
 
@@ -105,12 +105,13 @@ class Trainer:
 
     def train_step(self, module: nn.Module, rows: Rows, step: int, total_steps: int) -> StepResult:
         """One update from one global batch, whatever the numbers of micro-batches and workers."""
+        rate = learning_rate(self.config, step, total_steps)
+        if isinstance(self.objective, UpdatingObjective):
+            loss = self.objective.update(self.model, self.load(rows, rows), rate)
+            self._check_count(int(loss.count), rows, step)
+            return StepResult(float(loss.total), int(loss.count), None, rate)
         total, count = self.accumulate_gradient(module, rows, step)
-        if not count:
-            raise TrainingError(
-                f"step {step}: a batch must train at least one token, but none is trained in"
-                f" {self.describe(rows)}"
-            )
+        self._check_count(count, rows, step)
         # backward added up Σ loss, and data parallel took the mean over workers: make it the gradient of the
         # mean
         for parameter in self.model.parameters():
@@ -119,11 +120,17 @@ class Trainer:
         norm = float(clip_by_norm(self.model.parameters(), self.config.clip_norm))
         if not math.isfinite(norm):
             raise TrainingError(self._not_finite(rows, step, total / count))
-        rate = learning_rate(self.config, step, total_steps)
         set_rates(self.optimizer, rate, self.config.relative_rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(total, count, norm, rate)
+
+    def _check_count(self, count: int, rows: Rows, step: int) -> None:
+        if not count:
+            raise TrainingError(
+                f"step {step}: a batch must train at least one token, but none is trained in"
+                f" {self.describe(rows)}"
+            )
 
     def accumulate_gradient(self, module: nn.Module, rows: Rows, step: int) -> tuple[float, int]:
         """Adds the gradient of Σ loss over the micro-batches of a global batch; with workers it is their
@@ -156,13 +163,14 @@ class Trainer:
             )
         at_end = state.step >= state.total_steps
         if state.step % self.config.log_every == 0 or at_end:
+            norm = result.gradient_norm
             self.log(
                 {
                     "step": state.step,
                     "epoch": state.epoch,
                     "loss": mean,
                     "learning_rate": result.learning_rate,
-                    "gradient_norm": result.gradient_norm,
+                    **({} if norm is None else {"gradient_norm": norm}),
                     "tokens": state.tokens,
                     "tokens_per_second": rate,
                 }

@@ -36,12 +36,14 @@ from seqloom.runs.settings import saved_data_settings
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
+from seqloom.tasks.word_vectors.exchange import export_vectors
+from seqloom.tasks.word_vectors.task import WORD_VECTORS
 from seqloom.workflows.exported_decoding import exported_decoding
 from seqloom.workflows.exported_tokenizer import write_tokenizer
 
 logger = logging.getLogger(__name__)
 
-FORMATS = ("huggingface", "elmo", "arpa", "onnx")
+FORMATS = ("huggingface", "elmo", "arpa", "onnx", "word-vectors")
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -198,9 +200,9 @@ def export_model(
 ) -> dict[str, object]:
     """Writes the model of a run folder in a format of the field; returns what was written.
 
-    `form` is one of FORMATS, by default arpa for an n-gram model, elmo for an ELMo, huggingface for others.
-    Raises UsageError where the format cannot hold the model (the option is named), or where the output is
-    there already.
+    `form` is one of FORMATS, by default arpa for an n-gram model, elmo for an ELMo, word-vectors for those,
+    huggingface for others. Raises UsageError where the format cannot hold the model (the option is named), or
+    where the output is there already.
     """
     if form is not None and form not in FORMATS:
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}, but is {printable(form)}")
@@ -213,7 +215,11 @@ def export_model(
         from seqloom.workflows.onnx import export_onnx
 
         return export_onnx(folder, out)
+    if form == "word-vectors":
+        return export_vectors(folder, out)
     source = _open(folder)
+    if form is None and source.task == WORD_VECTORS.name:
+        return export_vectors(folder, out)
     if form is None and isinstance(source.model, Ngram):
         return {"output": out, "ngrams": export_arpa(folder, out)}
     if form == "elmo" or (form is None and isinstance(source.model, Elmo)):

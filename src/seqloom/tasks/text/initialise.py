@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from seqloom.models.convolution import Convolution
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.heads import RegressionHead
 from seqloom.protocols import Tokenizer, device_of
+from seqloom.tasks.word_vectors.exchange import vectors_of_run
 from seqloom.text.vectors.word_vectors import read_word_vectors
 
 logger = logging.getLogger(__name__)
@@ -71,8 +73,8 @@ def class_weights(dataset: EncodedDataset, labels: int) -> Tensor:
 
 @torch.no_grad()
 def load_word_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool) -> None:
-    """The vectors of a file become the embeddings of its words; other embeddings stay as they are. Raises
-    UsageError where they do not fit."""
+    """The vectors of a file, or of a run folder, become the embeddings of its words; others stay as they are.
+    Raises UsageError where they do not fit."""
     embedding = dict(model.encoder.named_children()).get("embedding")
     if not isinstance(embedding, nn.Embedding):
         raise UsageError(
@@ -83,7 +85,10 @@ def load_word_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, l
         for i, spelling in enumerate(tokenizer.token_bytes)
         if spelling
     }
-    loaded = read_word_vectors(path, spellings.keys(), lower)
+    if Path(path).is_dir():
+        loaded = vectors_of_run(path).of(spellings.keys(), lower)
+    else:
+        loaded = read_word_vectors(path, spellings.keys(), lower)
     width = loaded.vectors.shape[1]
     if width != embedding.embedding_dim:
         name = "model.width" if model.model_type == "bag_of_words" else "model.embedding_width"

@@ -1,0 +1,1 @@
+"""Word vectors: trained on plain text, compared, and written for other programs"""

@@ -1,0 +1,54 @@
+"""How a word2vec is trained: it updates its vectors itself, a piece of text at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.layers.negative_sampling import NegativeSampling, Pairs, SentenceWords, train_sentences
+from seqloom.protocols import Loss
+
+
+class SentenceBatch(NamedTuple):
+    """A piece of text."""
+
+    words: Tensor
+    """`(words,)` of all its sentences, int32."""
+    starts: Tensor
+    """`(sentences + 1,)`: where each begins, and where the last ends."""
+    seed: Tensor
+    """Of what is drawn."""
+
+
+@final
+class SkipGram:
+    """Negative sampling over a piece of text, of skip-gram and CBOW: an `UpdatingObjective`."""
+
+    def __init__(self, options: NegativeSampling) -> None:
+        self.options = options
+
+    def __call__(self, model: nn.Module, batch: SentenceBatch) -> Loss:
+        """The loss alone, by which nothing is updated."""
+        return self.update(model, batch, 0.0)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, batch: SentenceBatch, rate: float) -> Loss:
+        """Updates the vectors. Its loss is that before each word's own update."""
+        sentences = SentenceWords(batch.words.numpy(), batch.starts.numpy())
+        pairs = self._pass(model, sentences, rate, int(batch.seed))
+        return Loss(torch.tensor(pairs.loss, dtype=torch.float64), torch.tensor(pairs.count))
+
+    def _pass(self, model: nn.Module, sentences: SentenceWords, rate: float, seed: int) -> Pairs:
+        embedding = cast(nn.Embedding, model.embedding)
+        targets = cast(nn.Embedding, model.targets)
+        return train_sentences(
+            embedding.weight.data,
+            embedding.weight.data if targets is embedding else targets.weight.data,
+            sentences,
+            self.options,
+            rate=rate,
+            seed=seed,
+            threads=torch.get_num_threads(),
+        )

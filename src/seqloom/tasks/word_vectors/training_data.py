@@ -1,0 +1,129 @@
+"""Texts to what the training of word vectors reads: pieces of whole sentences, a document each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from seqloom.config import RunConfig
+from seqloom.data.batching.corpus_store import CorpusStore
+from seqloom.data.batching.order import order
+from seqloom.errors import UsageError
+from seqloom.layers.negative_sampling import NegativeSampling, kept_probabilities, noise_table
+from seqloom.models.word2vec import Word2VecConfig
+from seqloom.protocols import Rows
+from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
+from seqloom.tasks.training_data import StepTrainingData, count_ids
+from seqloom.tasks.word_vectors.objective import SentenceBatch, SkipGram
+from seqloom.text.special_tokens import SPECIAL_TOKENS
+
+WORDS = ("words", "whitespace")
+"""Kinds of tokenizers whose entries are words."""
+DRAWN = 3
+"""The key of what is drawn, beside the seed, the epoch and the position: orders and noise have others."""
+MEASURED = 2**32 - 5
+"""The epoch of text that is only measured: always the same draws."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SentenceCorpus(CorpusTrainingData, StepTrainingData):
+    """Documents, each of which is a sentence, as the training loop reads them. A batch is one piece of the
+    text, a row: epoch · pieces + its number."""
+
+    kind: ClassVar = "sentences"
+    config: Word2VecConfig
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        count = self.batches_an_epoch()
+        for number in order(self.run.train.seed, epoch, start, count, count):
+            yield np.array([epoch * count + number])
+
+    def batches_an_epoch(self) -> int:
+        return len(self._ends(self.corpus)) - 1
+
+    def load(self, rows: Rows, whole: Rows) -> SentenceBatch:
+        epoch, number = divmod(int(whole[0]), self.batches_an_epoch())
+        return self._piece(self.corpus, number, epoch)
+
+    def describe(self, rows: Rows) -> str:
+        first = self._ends(self.corpus)[int(rows[0]) % self.batches_an_epoch()]
+        return f"the text from {self.corpus.place(int(self.corpus.offsets[first]))} on"
+
+    def objective(self) -> SkipGram:
+        counts = self._counts()
+        c = self.config
+        noise = np.where(counts > 0, counts, 0).astype(np.float64) ** c.noise_power
+        return SkipGram(
+            NegativeSampling(
+                window=c.window,
+                drawn_window=c.drawn_window,
+                negatives=c.negatives,
+                cbow=c.architecture == "cbow",
+                kept=kept_probabilities(counts, c.subsample, c.subsample_formula),
+                noise=noise_table(np.where(counts > 0, noise, 0)),
+            )
+        )
+
+    def initialise(self, model: nn.Module) -> None:
+        """A word that is nowhere in the training text has no vector: 0."""
+        if self.start.pretrained is None:
+            unseen = torch.from_numpy(self._counts() == 0)
+            for embedding in model.children():
+                assert isinstance(embedding, nn.Embedding)
+                embedding.weight.data[unseen] = 0
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """The mean loss of a pair of words, with draws that are always the same."""
+        objective, total, count = self.objective(), 0.0, 0
+        for number in range(len(self._ends(self.validation)) - 1):
+            loss = objective(model, self._piece(self.validation, number, MEASURED))
+            total, count = total + float(loss.total), count + int(loss.count)
+        return {"loss": total / max(count, 1), "pairs": count}
+
+    def _piece(self, corpus: CorpusStore, number: int, epoch: int) -> SentenceBatch:
+        first, after = self._ends(corpus)[number : number + 2]
+        offsets = corpus.offsets[first : after + 1]
+        ids = corpus.tokens[offsets[0] : offsets[-1]].astype(np.int32)
+        # marks and unknown words are left out, and their neighbours stand beside each other
+        is_word = ids >= len(SPECIAL_TOKENS)
+        starts = np.concatenate([[0], is_word.cumsum()])[offsets - offsets[0]]
+        seeds = np.random.SeedSequence([self.run.train.seed, epoch, number, DRAWN])
+        seed = int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        return SentenceBatch(
+            torch.from_numpy(ids[is_word]), torch.from_numpy(starts), torch.tensor(seed)
+        )
+
+    def _ends(self, corpus: CorpusStore) -> NDArray[np.int64]:
+        """Where each piece begins, and where the last ends, in documents: pieces have about
+        train.batch_tokens words."""
+        size = self.run.train.batch_tokens
+        cuts = np.arange(0, len(corpus.tokens), size)
+        return np.unique(np.append(np.searchsorted(corpus.offsets, cuts), len(corpus)))
+
+    def _counts(self) -> NDArray[np.int64]:
+        """`(vocabulary,)`: how often each word is in the training text; 0 for marks."""
+        counts = count_ids(self.corpus.tokens, self.tokenizer.vocabulary_size)
+        counts[: len(SPECIAL_TOKENS)] = 0
+        return counts
+
+
+def prepare_sentences(run_config: RunConfig, folder: Path, first: bool) -> SentenceCorpus:
+    """Raises UsageError where tokens are no words."""
+    if run_config.data.tokenizer not in WORDS:
+        raise UsageError(
+            f"data.tokenizer must be {' or '.join(WORDS)} for word vectors, but is"
+            f" {run_config.data.tokenizer}, whose tokens are no words"
+        )
+    start, corpus, validation = prepare_stores(run_config, folder, first)
+    assert isinstance(start.config, Word2VecConfig)
+    return SentenceCorpus(
+        run=run_config, start=start, corpus=corpus, validation=validation, config=start.config
+    )

@@ -1,0 +1,235 @@
+"""Word vectors from text to near words, and as files."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seqloom
+from seqloom.errors import DataError, SeqloomError, UsageError
+from seqloom.protocols import Request
+from seqloom.text.vectors.word_vectors import read_word_vectors
+from seqloom.training.loop import Progress
+from seqloom.workflows.exchange import export_model
+from seqloom.workflows.train import train
+
+GROUPS = (
+    ("king", "queen", "prince", "palace", "crown", "throne"),
+    ("bread", "butter", "cheese", "milk", "honey", "egg"),
+    ("river", "boat", "bridge", "water", "fish", "shore"),
+)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences, each of words of one group."""
+    random = np.random.default_rng(0)
+    lines = [" ".join(random.choice(GROUPS[number % 3], 8)) for number in range(1500)]
+    path = tmp_path_factory.mktemp("words") / "text.txt"
+    path.write_text("\n".join([*lines, "lonely"]) + "\n", "utf-8")
+    return path
+
+
+def trained(text: Path, folder: Path, *settings: str, size: str = "tiny") -> Path:
+    train(
+        "word-vectors",
+        [str(text)],
+        output_dir=folder,
+        model=f"word2vec:{size}",
+        settings=["train.threads=1", "train.batch_tokens=2000", "model.subsample=0", *settings],
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(text, tmp_path_factory.mktemp("run") / "run")
+
+
+def nearest(folder: Path) -> list[set[str]]:
+    vectors = seqloom.load(folder)
+    return [{near.word for near in vectors.similar(group[0], 5)} for group in GROUPS]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("model.architecture=cbow",),
+        ("model.tied=true", "train.epochs=20"),
+        ("model.vectors=sum",),
+        ("model.drawn_window=false", "model.negatives=2"),
+        ("data.tokenizer=whitespace",),
+    ],
+    ids=str,
+)
+def test_words_of_the_same_sentences_are_near(
+    text: Path, tmp_path: Path, settings: Sequence[str]
+) -> None:
+    folder = trained(text, tmp_path / "run", *settings)
+    assert nearest(folder) == [set(group[1:]) for group in GROUPS]
+
+
+def test_a_stopped_training_ends_in_the_same_bits(text: Path, run: Path, tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.step == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = ["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"]
+    result = train(
+        "word-vectors",
+        [str(text)],
+        output_dir=tmp_path / "run",
+        model="word2vec:tiny",
+        settings=settings,
+        progress=stop,
+    )
+    assert (result.stopped, result.step) == ("SIGTERM", 7)
+    train(resume=tmp_path / "run")
+    weights = "model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (run / weights).read_bytes()
+
+
+def test_a_word_that_the_training_text_has_not_has_no_vector(run: Path) -> None:
+    vectors = seqloom.load(run)
+    with pytest.raises(UsageError, match="must have a vector, but sword has none"):
+        vectors.similar("sword")
+    assert vectors.similarity("King", "king") == pytest.approx(1)
+
+
+def test_predict_gives_near_words_and_sums(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("King\n\nriver - boat + fish\n", "utf-8")
+    answers = list(
+        seqloom.load(run).answers([str(tmp_path / "words.txt")], Request(decode={"n_best": 3}))
+    )
+    assert [len(answer.content["nearest"]) for answer in answers] == [3, 0, 3]
+    assert {one["word"] for one in answers[0].content["nearest"]} < set(GROUPS[0])
+    assert not {"river", "boat", "fish"} & {one["word"] for one in answers[2].content["nearest"]}
+    (tmp_path / "words.txt").write_text("king\nsword\n", "utf-8")
+    with pytest.raises(DataError, match=r"words.txt:2: a word must have a vector, but sword"):
+        list(seqloom.load(run).answers([str(tmp_path / "words.txt")]))
+
+
+def test_an_analogy_is_the_word_nearest_to_the_sum(run: Path) -> None:
+    model = seqloom.load(run)
+    unit = {
+        word: model.vector(word) / np.linalg.norm(model.vector(word)) for word in sum(GROUPS, ())
+    }
+    wanted = unit["boat"] - unit["river"] + unit["king"]
+    others = {
+        word: float(unit[word] @ wanted) for word in unit if word not in ("boat", "river", "king")
+    }
+    best = model.analogy("river", "boat", "king", 1)[0]
+    assert best.word == max(others, key=lambda word: others[word])
+
+
+@pytest.mark.parametrize("separator", ["\t", " ", ","])
+def test_pairs_are_correlated_and_missing_ones_counted(
+    run: Path, tmp_path: Path, separator: str
+) -> None:
+    pairs = [
+        ("king", "queen", 9),
+        ("Bread", "butter", 8.5),
+        ("king", "fish", 1),
+        ("sword", "king", 3),
+    ]
+    path = tmp_path / "pairs.txt"
+    path.write_text("".join(separator.join(map(str, pair)) + "\r\n" for pair in pairs), "utf-8")
+    metrics = seqloom.load(run).evaluate([str(path)]).metrics
+    assert (metrics["pairs"], metrics["pairs_without_vector"]) == (3, 1)
+    assert metrics["spearman"] >= 50
+
+
+def test_analogies_are_measured_by_section(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "questions.txt"
+    path.write_text(": first\nking queen bread butter\n: second\nking queen sword river\n", "utf-8")
+    found = seqloom.load(run).evaluate([str(path)])
+    assert found.metrics["questions"] == 1
+    assert found.metrics["questions_without_vector"] == 1
+    assert set(found.details["sections"]) == {"first"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("king queen\n", "pairs.txt:1: a line must be two words and a score, but is king queen"),
+        ("king queen 1\nking queen high\n", "pairs.txt:2: a line must be two words and a score"),
+        (": a\nking queen bread\n", "pairs.txt:2: an analogy must be four words"),
+        ("\n", "there must be a pair of words with a score, or an analogy"),
+        ("sword knife 3\n", "at least two pairs whose words have vectors, but there are 0 of 1"),
+    ],
+)
+def test_what_is_no_test_is_refused(run: Path, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "pairs.txt").write_text(content, "utf-8")
+    with pytest.raises(DataError, match=message):
+        seqloom.load(run).evaluate([str(tmp_path / "pairs.txt")])
+
+
+@pytest.mark.parametrize("suffix", ["txt", "vec", "bin", "glove"])
+def test_files_of_vectors_read_back_as_the_same_bits(
+    run: Path, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"vectors.{suffix}"
+    written = export_model(str(run), str(path))
+    read = read_word_vectors(str(path))
+    model = seqloom.load(run)
+    assert written["words"] == len(read.words) == 19
+    for word, vector in zip(read.words, read.vectors, strict=True):
+        assert np.array_equal(vector, model.vector(word))
+    with pytest.raises(UsageError, match="must be a new file"):
+        export_model(str(run), str(path))
+
+
+def test_a_classifier_begins_with_the_vectors_of_a_run(run: Path, tmp_path: Path) -> None:
+    """As with a file of them."""
+    rows = [f"{word}\t{number}" for number, group in enumerate(GROUPS) for word in group]
+    table = tmp_path / "table.tsv"
+    table.write_text("text\tlabel\n" + "\n".join(rows * 3) + "\n", "utf-8")
+    export_model(str(run), str(tmp_path / "v.bin"))
+    weights = []
+    for number, source in enumerate((run, tmp_path / "v.bin")):
+        folder = tmp_path / f"classifier{number}"
+        train(
+            "text-classification",
+            [str(table)],
+            output_dir=folder,
+            model="bag_of_words",
+            settings=[
+                f"train.word_vectors={source}",
+                "model.width=32",
+                "data.tokenizer=whitespace",
+                "train.max_steps=2",
+                "train.threads=1",
+            ],
+        )
+        weights.append(seqloom.load(folder).model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data.tokenizer=bpe"], "data.tokenizer must be words or whitespace for word vectors"),
+        (["train.dtype=bfloat16"], "train.dtype changes nothing for word-vectors"),
+        (["train.weight_decay=0.1"], "train.weight_decay changes nothing for word-vectors"),
+        (["model.tied=true", "model.vectors=sum"], "model.vectors=sum changes nothing with"),
+        (["model.negatives=32"], "model.negatives must be less than or equal to 31"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    text: Path, tmp_path: Path, settings: list[str], message: str
+) -> None:
+    with pytest.raises(SeqloomError, match=message):
+        trained(text, tmp_path / "run", *settings)
+    assert not (tmp_path / "run" / "run.yaml").exists()
+
+
+@pytest.mark.parametrize("verb", ["generate", "score", "complete"])
+def test_vectors_write_no_text(run: Path, verb: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot {verb}"):
+        getattr(seqloom.load(run), verb)(["king"])
