@@ -87,6 +87,12 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _column(value: object) -> object:
+    """Columns without names have numbers."""
+    return str(value) if type(value) is int else value
+
+
+Column = Annotated[str, BeforeValidator(_column)]
 Separator = Annotated[str, AfterValidator(_separator)]
 """A separator of texts, where \\t is a tab."""
 Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
@@ -129,30 +135,30 @@ class DataConfig:
     ] = "auto"
     """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`;
     tagged: `word_TAG`; moses: n-best lists, `id ||| text ||| features ||| score`."""
-    source: str | None = None
+    source: Column | None = None
     """Column (or language suffix) of the input. By default guessed, with a notice. In a table without a
     header columns have numbers, from 1."""
-    target: str | None = None
+    target: Column | None = None
     """Column (or language suffix) of the output. By default guessed, with a notice."""
-    text: str | None = None
+    text: Column | None = None
     """Column of the text; several, such as 2,3 or title,body, are joined. By default guessed, with a
     notice."""
     join: str | None = None
     """What stands between the parts of a text that is a list, or in several columns. By default a list is an
     error, and columns are joined with a blank."""
-    score: str | None = None
+    score: Column | None = None
     """Column of the similarity score of a pair, where it is not that of the label. By default guessed, with a
     notice."""
-    label: str | None = None
+    label: Column | None = None
     """Column of the label. By default guessed, with a notice."""
-    second: str | None = None
+    second: Column | None = None
     """Column of the second of two texts; the first is `text`. By default guessed, with a notice."""
-    options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
+    options: tuple[Column, ...] = ()
     """Columns of the options in multiple choice. By default guessed, with a notice."""
     answers_from: Literal[0, 1] | None = None
     """The number of the first option, where answers are numbers. By default taken from the training files,
     with a notice."""
-    group: str | None = None
+    group: Column | None = None
     """Column whose equal values stay together when data are split."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
     """Seed of the split into training and validation data. By default train.seed."""

@@ -392,7 +392,7 @@ def test_no_lines_and_blank_lines_are_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "in.txt").write_bytes(content)
-    blank = '{"outputs": [{"text": "", "score": 0.0, "finished": true}]}\n' if as_json else "\n"
+    blank = '{"outputs": [{"text": "", "score": null, "finished": true}]}\n' if as_json else "\n"
     piped = predicted(command, monkeypatch, trained, content, "-", *["--json"] * as_json)
     for ran in (piped, command("predict", trained, tmp_path / "in.txt", *["--json"] * as_json)):
         assert (ran.code, ran.out) == (0, blank * content.count(b"\n"))

@@ -207,7 +207,7 @@ def found_by(tokenizer: Letters, prompts: Sequence[str], **decode: Any) -> Found
 def translated_by(tokenizer: Letters, sources: Sequence[str], **decode: Any) -> Found:
     bundle = bundle_of(tokenizer, "translation", **decode)
     outputs = decode_texts(bundle.model, bundle.tokenizer, sources, bundle.decode)
-    return [[(one.text, Near(one.score), one.finished) for one in some] for some in outputs]
+    return [[(one.text, Near(one.score or 0), one.finished) for one in some] for some in outputs]
 
 
 class Near(float):
@@ -360,7 +360,7 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
         tokenizer, [(source, one.text) for source, one in finished], torch.device("cpu"), 40
     )
     taught = teacher_forcing_score(bundle.model, batches)
-    assert taught.total == pytest.approx(-sum(one.score for _, one in finished), rel=1e-5)
+    assert taught.total == pytest.approx(-sum(one.score or 0 for _, one in finished), rel=1e-5)
     assert taught.count == sum(len(one.text) + 1 for _, one in finished)
 
 

@@ -135,6 +135,25 @@ def test_peft_opens_what_was_trained_from_a_model_of_the_hub(bases: Path, tmp_pa
     assert float((base - ours).abs().max()) > 1e-3
 
 
+def test_peft_opens_an_adapter_of_text_pairs(bases: Path, tmp_path: Path) -> None:
+    """A GPT-2 that learns pairs is a language model to PEFT."""
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("source\ttarget\n" + "the cat\tsees the house\n" * 40)
+    train(
+        "translation",
+        [str(pairs)],
+        output_dir=tmp_path / "run",
+        start=bases / "hub",
+        settings=["train.lora_rank=2", "train.max_steps=5", "train.learning_rate=0.05"],
+    )
+    base: Any = GPT2LMHeadModel.from_pretrained(bases / "hub")
+    adapter = peft.PeftModel.from_pretrained(base, tmp_path / "run" / "adapter")
+    run = load_run(tmp_path / "run")
+    batch = torch.tensor([[0, *run.tokenizer.encode(["the cat sees my house"])[0]]])
+    with torch.no_grad():
+        assert torch.allclose(adapter(batch).logits, run.model(batch, None)[0], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, "hub"])
 def test_the_adapter_of_a_run_opens_wherever_it_is(
     family: str, bases: Path, tmp_path: Path

@@ -69,6 +69,13 @@ def target_of(
         fields = dict(head_config.encoder)
         model_type = str(fields.pop("model_type"))
         config = parse(model_family(model_type)[0], fields, "model.encoder.")
+    families = [one for one in FAMILIES.values() if one.model_type == model_type]
+    done = {form.task for family in families for form in family.architectures.values()}
+    if head_config is None and done and task not in done:
+        raise UsageError(
+            f"the hub has no {model_type} for {printable(task)}, only for {', '.join(sorted(done))}, so this"
+            " model cannot be written as one"
+        )
     fields = _fields(config, origin)
     origin = origin or {}
     problems = []

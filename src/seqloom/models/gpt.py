@@ -93,7 +93,7 @@ class GPTConfig:
     of the vocabulary."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
-    bidirectional_source: Annotated[bool, UsedInTasks("translation")] = False
+    bidirectional_source: Annotated[bool, UsedInTasks("translation", "denoising")] = False
     """For pairs of texts: whether each token of the source sees all of the source (prefix language model:
     Raffel et al. 2020, section 3.2.1)."""
     documents: Annotated[Literal["separate", "joined"], UsedInTasks("text-generation")] = "separate"

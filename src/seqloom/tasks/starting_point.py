@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +20,11 @@ from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.pretrained import with_added_rows
 from seqloom.interop.tensor_mapping import listed, unique_tensors
 from seqloom.models import model_family
-from seqloom.models.config_checks import unused_fields
+from seqloom.models.config_checks import fields_of_tasks, unused_fields
 from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.models.transformer import TransformerConfig
 from seqloom.protocols import EncoderDecoder, ModelConfig, NewModel, StoredTokenizer, context_of
+from seqloom.registry import hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
@@ -32,6 +35,8 @@ from seqloom.text.added_tokens import with_added
 from seqloom.text.special_tokens import BOS, for_text_pairs
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import special_targets
+
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -145,6 +150,7 @@ def starting_point(
         )
     log_notes(loaded.notes)
     tokenizer, added = with_added(loaded.tokenizer, run.data.add_tokens)
+    fields = unread_fields_reset(loaded, run.task) | fields
     config = changed_config(loaded, fields, tokenizer, _suppressed_ids(run, folder, tokenizer))
     start = StartingPoint(name, tokenizer, config, loaded.model, run_folder.origin_of(place), added)
     length = run.train.prompt_length
@@ -193,6 +199,21 @@ def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) ->
         return tuple(files.read_json(folder / run_folder.CONFIG).get("suppressed_ids", ()))
     predicted = ALSO_PREDICTED.get(str(run.model["name"]), ())
     return impossible_targets(tokenizer, (*predicted, *special_targets(run.train.objective)))
+
+
+def unread_fields_reset(loaded: run_folder.LoadedRun, task: str) -> dict[str, Any]:
+    """Fields of a pretrained model that another task than its own does not read -> their defaults."""
+    kind = model_family(loaded.model_type)[0]
+    defaults = {one.name: one.default for one in dataclasses.fields(kind)}
+    found = {}
+    for name, tasks in fields_of_tasks(kind).items():
+        value = vars(loaded.model.config)[name]
+        if hub_task(task) not in tasks and value != defaults[name]:
+            logger.info(
+                f"model.{name}={value} changes nothing for {task}, so it does not come along"
+            )
+            found[name] = defaults[name]
+    return found
 
 
 def changed_config(

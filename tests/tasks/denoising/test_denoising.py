@@ -71,6 +71,22 @@ def test_sentinels_are_entries_that_no_text_spells(kind: str) -> None:
     assert again.token_bytes == tokenizer.token_bytes
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_two_documents_stay_two_words(kind: str) -> None:
+    """Also where nothing marks the first word of a document (byte-level BPE)."""
+    lines = ["the cat sees", "dogs like it", "mice"]
+    tokenizer = train_tokenizer(["\n".join(lines * 3)], kind, 300).with_sentinels(40)
+    ids = [one for line in lines for one in [*tokenizer.encode([line])[0], EOS]]
+    windows = noisy_windows(TrainConfig(window=60, batch_rows=4), tokenizer)
+    whole = windows.text(Corpus(ids), windows.plan.window)
+    assert tokenizer.decode(whole.tolist()).split() == " ".join(lines).split()
+    # a window that begins or ends where a document does
+    for begin, end in ((0, 3), (len(ids) - 2, len(ids))):
+        part = windows.text(Corpus(ids[begin:end]), windows.plan.window)
+        assert EOS not in part
+        assert tokenizer.decode(part.tolist()).strip()
+
+
 def test_noise_is_a_function_of_seed_epoch_and_position() -> None:
     """Another in each epoch, the same for any split of a batch, and every token is read once an epoch."""
     tokenizer = train_tokenizer([TEXT], "words", 300).with_sentinels(40)

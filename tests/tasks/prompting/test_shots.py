@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seqloom.errors import UsageError
+from seqloom.tasks.prompting.options import PromptOptions
 from seqloom.tasks.prompting.prompt_rows import PromptRow
 from seqloom.tasks.prompting.shots import ShotPool, joined, label_counts
 from seqloom.tasks.prompting.template import RenderedRow
@@ -75,6 +76,16 @@ def test_an_order_is_a_permutation_that_the_seed_fixes() -> None:
         assert sorted(shot.prompt for shot in shots) == sorted(one.prompt for one in drawn[:6])
     assert pool.of(item("new", "a"), pool.draw(1), 1, 7) == orders[7]
     assert pool.draw(2) != drawn
+
+
+def test_orders_differ() -> None:
+    pool = ShotPool(POOL, 3, balanced=False)
+    drawn = pool.draw(0)
+    orders = [pool.of(item("new", "a"), drawn, 0, order) for order in range(6)]
+    assert len({tuple(one.prompt for one in shots) for shots in orders}) == 6
+    assert [one.prompt for one in orders[0]] == [one.prompt for one in drawn[:3]]
+    with pytest.raises(UsageError, match="3 shots can have 6 orders, so --orders must not be 7"):
+        PromptOptions(template="topic", shots=3, examples="a.csv", orders=7).check()
 
 
 def test_there_must_be_more_examples_than_shots() -> None:

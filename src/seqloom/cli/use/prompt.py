@@ -62,7 +62,7 @@ def _put_result(result: PromptResult) -> None:
     for run in result.runs:
         if run.order == 0 and run.shots:
             labels = ", ".join(
-                f"{count} x {printable(name)[:40]}" for name, count in run.shots.items()
+                f"{count} of {printable(name)[:40]!r}" for name, count in run.shots.items()
             )
             put(f"shots of seed {run.seed}: {labels}")
     never = result.never_chosen()

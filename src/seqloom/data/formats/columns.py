@@ -150,7 +150,10 @@ class Row(NamedTuple):
                 self.line,
             )
         if isinstance(value, list) and not loose:
-            self.file.find(f"a list of texts joined with {self.file.options.join!r}", self.line)
+            found = f"a list of texts joined with {self.file.options.join!r}"
+            if role == "target" and len(value) > 1:
+                found = f"several targets joined with {self.file.options.join!r} to one, of a list"
+            self.file.find(found, self.line)
         return text
 
 

@@ -49,6 +49,8 @@ class NoisyWindows:
     plan: WindowPlan
     """Its windows are what is corrupted: longer than the source, where spans become one id each."""
     tokenizer: StoredTokenizer
+    between: int | None
+    """What stands between two documents; None where words keep apart without it."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
         """A row is epoch · (ids of the corpus + window) + window + where the row begins."""
@@ -75,11 +77,17 @@ class NoisyWindows:
         return apply_noise(self.names, self.text(corpus, row), self.options, random)
 
     def text(self, corpus: Corpus, row: int) -> Ids:
-        """The ids of a window, without the ends of documents."""
+        """The ids of a window. What ends a document becomes what stands between two."""
         begin = row % self._period(corpus) - self.plan.window
         ids = corpus.tokens[max(begin, 0) : begin + self.plan.window].astype(np.int64)
-        texts: Ids = ids[ids != self.tokenizer.special_ids.eos]
-        return texts
+        is_end = ids == self.tokenizer.special_ids.eos
+        if self.between is None or is_end.all():
+            texts: Ids = ids[~is_end]
+            return texts
+        # none at the beginning or the end of a window
+        first, last = np.flatnonzero(~is_end)[[0, -1]]
+        inside: Ids = np.where(is_end, self.between, ids)[first : last + 1]
+        return inside
 
     def _period(self, corpus: Corpus) -> int:
         return len(corpus.tokens) + self.plan.window
@@ -150,7 +158,23 @@ def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindow
         options=options,
         plan=WindowPlan(seed=train.seed, window=length, rows=batch),
         tokenizer=tokenizer,
+        between=_between_documents(tokenizer),
     )
+
+
+def _between_documents(tokenizer: StoredTokenizer) -> int | None:
+    """A line break or a blank, where the last word of a document and the first of the next would be one word
+    without it (byte-level BPE, bytes, characters)."""
+    spelled = (one.decode("utf-8", "ignore").strip() for one in tokenizer.token_bytes)
+    word = next(filter(None, spelled), "a")
+    (ids,) = tokenizer.encode([word])
+    if tokenizer.decode([*ids, *ids]) != 2 * word:
+        return None
+    for text in ("\n", " "):
+        (ids,) = tokenizer.encode([text])
+        if len(ids) == 1 and tokenizer.token_bytes[ids[0]]:
+            return ids[0]
+    return None
 
 
 def ends_sentence(spelled: bytes) -> bool:

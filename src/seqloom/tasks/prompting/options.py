@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, counted, printable
 
 SCORES = ("raw", "token", "byte", "pmi", "calibrated")
 """How answers are ranked by likelihood."""
@@ -114,6 +115,12 @@ class PromptOptions:
             raise UsageError(f"--shots must be from 0 to {MOST_SHOTS}, but is {self.shots}")
         if not 1 <= self.orders <= 1000:
             raise UsageError(f"--orders must be from 1 to 1000, but is {self.orders}")
+        # of 7 shots there are more orders than may be asked for
+        if self.orders > math.factorial(min(self.shots, 7)):
+            most = math.factorial(self.shots)
+            raise UsageError(
+                f"{counted(self.shots, 'shot')} can have {most} orders, so --orders must not be {self.orders}"
+            )
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"--limit must be at least 1, but is {self.limit}")
         given = {

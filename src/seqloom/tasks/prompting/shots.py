@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain, zip_longest
 from typing import final
 
@@ -50,14 +51,21 @@ class ShotPool:
     def of(
         self, item: RenderedRow, drawn: Sequence[RenderedRow], seed: int, order: int
     ) -> list[RenderedRow]:
-        """The shots of an item in one of their orders; order 0 is that of the draw. None of them has the
-        prompt of the item, wherever both come from."""
+        """The shots of an item in one of their orders, all of which differ; order 0 is that of the draw.
+        None of them has the prompt of the item, wherever both come from."""
         tested = _content(item)
         found = [one for one in drawn[: self.shots + 1] if _content(one) != tested][: self.shots]
-        if order:
-            permutation = np.random.default_rng((seed, order)).permutation(len(found))
-            found = [found[at] for at in permutation]
-        return found
+        return [found[at] for at in _orders(seed, len(found), order)[order]]
+
+
+@cache
+def _orders(seed: int, count: int, last: int) -> list[tuple[int, ...]]:
+    """Orders 0 to `last` of so many shots, by seed; no two are the same."""
+    found = dict.fromkeys([tuple(range(count))])
+    random = np.random.default_rng((seed, 1))
+    while len(found) <= last:
+        found[tuple(random.permutation(count).tolist())] = None
+    return list(found)
 
 
 def _content(row: RenderedRow) -> str:

@@ -52,8 +52,9 @@ LABELLED: dict[str, TextTaskSpec[Any]] = {
         text_tasks.QUESTION_ANSWERING,
     )
 }
-OF_ALL = TOKENIZER | data("max_length", "stride", "learn_from", "label_separator")
-"""Settings of data that a single one of several tasks cannot have: they concern the whole, or encoders."""
+OF_ALL = TOKENIZER | data("max_length", "learn_from")
+"""Settings of data that all tasks share."""
+OF_ENCODERS = data("stride", "label_separator")
 
 
 @final
@@ -204,10 +205,12 @@ def _refuse_unread(name: str, task: Task, config: MixedTaskConfig) -> None:
     unused = unused_by_forms(task, config.data, files, given)
     for one in given:
         setting = f"data.{one}"
-        if setting not in task.settings - OF_ALL:
+        if setting not in task.settings - OF_ALL - OF_ENCODERS:
+            hint = (
+                f"; give it to all as {setting}" if setting in OF_ALL else ", and changes nothing"
+            )
             raise UsageError(
-                f"tasks.{name}.{setting} changes nothing for one task of several, a {config.task};"
-                " leave it out"
+                f"tasks.{name}.{setting}: {setting} does not belong to one task of several{hint}"
             )
         if setting in unused:
             raise UsageError(f"tasks.{name}: {unused[setting]}; leave it out")

@@ -16,7 +16,7 @@ from seqloom.run_file import parse, read_run_file
 from seqloom.runs import run_folder
 from seqloom.runs.progress import chunked, logged_report, named_logs
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.runs.settings import evaluate_config
+from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.tasks.model import (
     TextModel,
     refuse_unread_data,
@@ -151,8 +151,11 @@ class TextToTextModel(TextModel):
         ]
 
     def _limit(self, data: DataConfig) -> TextLimit:
+        cut = data_config(self.folder, {}).max_length
         return TextLimit(
-            context=context_of(self.run.model), tokenizer=self.run.tokenizer, data=data
+            context=context_of(self.run.model),
+            tokenizer=self.run.tokenizer,
+            data=replace(data, max_length=cut),
         )
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -18,6 +19,8 @@ from seqloom.protocols import StoredTokenizer
 from seqloom.runs.progress import chunked, log_notes
 from seqloom.tasks.translation.translate import target_tokenizer
 
+logger = logging.getLogger(__name__)
+
 Pair = tuple[str, str]
 CHUNK = 1024
 """Pairs whose ids are in memory at one time."""
@@ -32,6 +35,7 @@ class TextLimit:
     """Tokens that the model reads of each at most, special ones included; None where there is no limit."""
     tokenizer: StoredTokenizer
     data: DataConfig
+    """Its max_length cuts texts of a training, and none of those that are read later."""
 
     def _size(self, ids: int, column: int) -> int:
         return ids + special_token_counts(self.tokenizer.special_ids)[column]
@@ -52,18 +56,31 @@ class TextLimit:
             )
         found.too_long.append((size, (path, line)))
 
+    def _log_longer(self, count: int) -> None:
+        if count:
+            texts = "source is" if count == 1 else "sources are"
+            logger.info(
+                f"{count:,} {texts} longer than data.max_length={self.data.max_length}, to which the training"
+                " cut its texts; nothing is cut here"
+            )
+
+    def _is_longer(self, ids: int) -> bool:
+        return self.data.max_length is not None and ids > self.data.max_length
+
     def sources(self, records: Iterable[Record]) -> Iterator[str]:
         """The texts of a file; one that is too long becomes empty."""
-        found = Truncation()
+        found, longer = Truncation(), 0
         for record in records:
             text = record.fields["text"]
-            if self.context is not None:
+            if self.context is not None or self.data.max_length is not None:
                 (ids,) = self.tokenizer.encode([text])
+                longer += self._is_longer(len(ids))
                 if self._too_long(len(ids), SOURCE):
                     self._skip(len(ids), SOURCE, record.path, record.line, found)
                     text = ""
             yield text
         log_notes(found.notices())
+        self._log_longer(longer)
 
     def pairs(self, pairs: Sequence[Pair], path: str) -> list[Pair]:
         """The pairs without those that are too long."""
@@ -71,20 +88,22 @@ class TextLimit:
 
     def fitting(self, pairs: Sequence[Pair], path: str) -> list[int]:
         """Which pairs are not too long; the line that is said is the number of the pair."""
-        if self.context is None:
+        if self.context is None and self.data.max_length is None:
             return list(range(len(pairs)))
-        kept, found, number = [], Truncation(), 0
+        kept, found, number, longer = [], Truncation(), 0, 0
         for some in chunked(pairs, CHUNK):
             sources = self.tokenizer.encode([source for source, _ in some])
             targets = target_tokenizer(self.tokenizer).encode([target for _, target in some])
             for sides in zip(sources, targets, strict=True):
                 number += 1
+                longer += self._is_longer(len(sides[SOURCE]))
                 columns = [at for at, ids in enumerate(sides) if self._too_long(len(ids), at)]
                 for at in columns[:1]:
                     self._skip(len(sides[at]), at, path, number, found)
                 if not columns:
                     kept.append(number - 1)
         log_notes(found.notices())
+        self._log_longer(longer)
         return kept
 
     def too_long(self, store: TokenStore, path: str) -> frozenset[int]:

@@ -45,8 +45,9 @@ class DecodedText(NamedTuple):
     """An output for an input."""
 
     text: str
-    score: float
-    """Σ log p / length^α, of a sample Σ log p; 0 for a blank input, which the model does not read."""
+    score: float | None
+    """Σ log p / length^α, of a sample Σ log p; None for a blank or skipped input, which the model does not
+    read."""
     finished: bool
     """False where it reached the maximum length."""
 
@@ -66,7 +67,7 @@ def decode_texts(
     each step.
     """
     sources, special_ids = tokenizer.encode(texts), tokenizer.special_ids
-    outputs = [[DecodedText("", 0.0, True)] for _ in texts]
+    outputs = [[DecodedText("", None, True)] for _ in texts]
     nonblank = [i for i, text in enumerate(texts) if text.strip()]
     nonblank.sort(key=lambda i: (len(sources[i]), i))
     options = generation_options(decode, tokenizer)
