@@ -138,16 +138,17 @@ class PromptResult:
         return Spread.of(means) if len(means) > 1 else None
 
     def over_orders(self, kind: str) -> Spread | None:
-        """How the accuracy differs between orders of the same shots, all seeds together; the deviation is
-        that within a seed. None where there is one order."""
+        """How the accuracy differs between orders of the same shots: of each seed from its own mean, moved to
+        the mean of all. None where there is one order."""
         groups = [[run.accuracy(kind).value for run in runs] for runs in self.seeds().values()]
         if len(groups[0]) < 2:
             return None
         spreads = [Spread.of(group) for group in groups]
+        mean = float(np.mean([one.mean for one in spreads]))
         return Spread(
-            mean=float(np.mean([one.mean for one in spreads])),
-            min=min(one.min for one in spreads),
-            max=max(one.max for one in spreads),
+            mean=mean,
+            min=mean + min(one.min - one.mean for one in spreads),
+            max=mean + max(one.max - one.mean for one in spreads),
             deviation=float(np.sqrt(np.mean([one.deviation**2 for one in spreads]))),
         )
 

@@ -1,0 +1,206 @@
+"""word2vec beside gensim's: words a second, and how well the vectors agree with people.
+
+    python -m benchmarks.word_vectors TEXT [--similarity FOLDER] [--threads 2] [--rounds 3] [--epochs 5]
+        [--seeds 3] [--model skip-gram cbow]
+
+TEXT has a sentence on each line, its words between spaces. Both read the same words, with the same settings:
+100 numbers, windows of 1 to 5 words, 5 words from the noise, every occurrence read (no subsampling), one
+epoch for the speed. gensim reads the text from its fastest input, a list of lists of words in memory, with as
+many workers as we have threads; its own time for counting words is left out, as ours is. With --similarity
+both train for --epochs with each seed, and Spearman's correlation is shown for each file of the folder, with
+the interval over its pairs of one training of gensim. Needs `pip install gensim`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks import report
+from benchmarks.measuring import interleaved, machine
+from seqloom.config import DataConfig
+from seqloom.errors import DataError
+from seqloom.evaluation.correlation import correlations
+from seqloom.layers.negative_sampling import (
+    NegativeSampling,
+    SentenceWords,
+    kept_probabilities,
+    noise_table,
+    padded_rows,
+    train_sentences,
+)
+from seqloom.tasks.word_vectors.similarity_files import ScoredPair, read_word_tests
+from seqloom.tasks.word_vectors.vector_space import VectorSpace
+
+WIDTH, WINDOW, NEGATIVES = 100, 5, 5
+PIECE = 100_000
+RATES = {"skip-gram": 0.025, "cbow": 0.05}
+
+
+class Text(NamedTuple):
+    """The same words for both."""
+
+    sentences: list[list[str]]
+    words: list[str]
+    """The vocabulary, the most frequent first."""
+    ids: SentenceWords
+    counts: NDArray[np.int64]
+
+
+def read_text(path: str) -> Text:
+    sentences = [line.split() for line in Path(path).read_text("utf-8").splitlines()]
+    counts = Counter(word for one in sentences for word in one)
+    words = [word for word, _ in counts.most_common()]
+    rows = {word: row for row, word in enumerate(words)}
+    ids = np.array([rows[word] for one in sentences for word in one], np.int32)
+    starts = np.cumsum([0, *map(len, sentences)])
+    return Text(
+        sentences, words, SentenceWords(ids, starts), np.array([counts[one] for one in words])
+    )
+
+
+def ours(text: Text, model: str, epochs: int, seed: int, threads: int) -> VectorSpace:
+    torch.manual_seed(seed)
+    v, u = padded_rows(len(text.words), WIDTH), padded_rows(len(text.words), WIDTH)
+    v.uniform_(-0.5 / WIDTH, 0.5 / WIDTH)
+    options = NegativeSampling(
+        window=WINDOW,
+        drawn_window=True,
+        negatives=NEGATIVES,
+        cbow=model == "cbow",
+        kept=kept_probabilities(text.counts, 0, "program"),
+        noise=noise_table(np.asarray(text.counts**0.75, np.float64)),
+    )
+    starts = text.ids.starts
+    cuts = np.unique(np.searchsorted(starts, np.arange(0, starts[-1] + PIECE, PIECE)))
+    cuts = np.append(cuts[cuts < len(starts) - 1], len(starts) - 1)
+    steps = epochs * (len(cuts) - 1)
+    for step in range(steps):
+        first, after = cuts[step % (len(cuts) - 1) :][:2]
+        piece = SentenceWords(
+            text.ids.words[starts[first] : starts[after]], starts[first : after + 1] - starts[first]
+        )
+        rate = RATES[model] * (1 - step / steps)
+        train_sentences(v, u, piece, options, rate=rate, seed=seed + (step << 32), threads=threads)
+    return VectorSpace(text.words, v.numpy())
+
+
+def gensim_model(text: Text, model: str, seed: int, threads: int) -> Any:
+    from gensim.models import Word2Vec
+
+    made = Word2Vec(
+        vector_size=WIDTH,
+        window=WINDOW,
+        negative=NEGATIVES,
+        sg=int(model == "skip-gram"),
+        min_count=1,
+        sample=0,
+        alpha=RATES[model],
+        workers=threads,
+        seed=seed,
+    )
+    made.build_vocab(corpus_iterable=text.sentences)
+    return made
+
+
+def gensims(text: Text, made: Any, epochs: int) -> VectorSpace:
+    made.train(
+        corpus_iterable=text.sentences,
+        total_words=len(text.ids.words),
+        total_examples=len(text.sentences),
+        epochs=epochs,
+    )
+    return VectorSpace(made.wv.index_to_key, made.wv.vectors)
+
+
+def speed(text: Text, model: str, rounds: int, threads: int) -> list[str]:
+    peer = gensim_model(text, model, 0, threads)
+    ways: dict[str, Callable[[], object]] = {
+        "seqloom": partial(ours, text, model, 1, 0, threads),
+        "seqloom, one thread": partial(ours, text, model, 1, 0, 1),
+        "gensim": partial(gensims, text, peer, 1),
+    }
+    timing = interleaved(ways, rounds=rounds)
+    words = len(text.ids.words)
+    cells = [model]
+    for way in ways:
+        rate = f"{words / timing.median(way):,.0f}"
+        ratio = timing.ratio(way, "gensim")
+        cells.append(
+            rate if way == "gensim" else f"{rate} ({ratio.median:.2f} ± {ratio.half_range:.2f})"
+        )
+    return cells
+
+
+def spearman(
+    space: VectorSpace, pairs: Sequence[ScoredPair], resamples: int = 0
+) -> dict[str, float]:
+    known = [one for one in pairs if {one.first.lower(), one.second.lower()} <= space.rows.keys()]
+    if len(known) < 10:
+        return {}
+    cosines = [space.similarity(one.first.lower(), one.second.lower()) for one in known]
+    found = correlations(np.array(cosines), np.array([one.score for one in known]), resamples)
+    return found | {"pairs": len(known)}
+
+
+def quality(
+    text: Text, model: str, folder: str, epochs: int, seeds: int, threads: int
+) -> list[list[str]]:
+    mine = [ours(text, model, epochs, seed, threads) for seed in range(seeds)]
+    theirs = [
+        gensims(text, gensim_model(text, model, seed, threads), epochs) for seed in range(seeds)
+    ]
+    rows = []
+    for path in sorted(Path(folder).glob("*.txt")):
+        try:
+            pairs, _ = read_word_tests(str(path), DataConfig())
+        except DataError:
+            continue
+        peer = spearman(theirs[0], pairs, 1000)
+        if not peer:
+            continue
+        means = [
+            statistics.fmean(spearman(space, pairs)["spearman"] for space in spaces)
+            for spaces in (mine, theirs)
+        ]
+        interval = f"{peer['spearman_low']:.1f} to {peer['spearman_high']:.1f}"
+        rows.append(
+            [model, path.stem, f"{peer['pairs']}", *(f"{one:.1f}" for one in means), interval]
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text")
+    parser.add_argument("--similarity")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--model", nargs="+", default=["skip-gram", "cbow"], choices=list(RATES))
+    given = parser.parse_args()
+    text = read_text(given.text)
+    print(f"{machine()['cpu']}; {len(text.ids.words):,} words, {len(text.words):,} different ones")
+    rows = [speed(text, model, given.rounds, given.threads) for model in given.model]
+    print(report.table(["words a second", "seqloom", "seqloom, one thread", "gensim"], rows))
+    if given.similarity:
+        parts = [
+            quality(text, model, given.similarity, given.epochs, given.seeds, given.threads)
+            for model in given.model
+        ]
+        header = ["model", "pairs of", "known", "seqloom", "gensim", "gensim's 95 %"]
+        print(report.table(header, [row for part in parts for row in part]))
+
+
+if __name__ == "__main__":
+    main()
