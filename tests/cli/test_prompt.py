@@ -85,7 +85,7 @@ def test_seeds_and_orders_are_measured_and_drawn(command: Any, files: Path) -> N
 @pytest.mark.parametrize(
     ("runs", "axis", "lines"),
     [
-        (["--orders=3"], "order of the shots", ["raw", "byte"]),
+        (["--orders=2"], "order of the shots", ["raw", "byte"]),
         (["--seeds=4,2"], "seed of the shots", ["raw", "byte"]),
         (["--seeds=4,2", "--orders=2"], "order of the shots", ["seed 4", "seed 2"]),
     ],

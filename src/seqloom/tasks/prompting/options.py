@@ -116,7 +116,7 @@ class PromptOptions:
         if not 1 <= self.orders <= 1000:
             raise UsageError(f"--orders must be from 1 to 1000, but is {self.orders}")
         # of 7 shots there are more orders than may be asked for
-        if self.orders > math.factorial(min(self.shots, 7)):
+        if self.shots and self.orders > math.factorial(min(self.shots, 7)):
             most = math.factorial(self.shots)
             raise UsageError(
                 f"{counted(self.shots, 'shot')} can have {most} orders, so --orders must not be {self.orders}"
