@@ -85,7 +85,7 @@ def test_orders_differ() -> None:
     assert len({tuple(one.prompt for one in shots) for shots in orders}) == 6
     assert [one.prompt for one in orders[0]] == [one.prompt for one in drawn[:3]]
     with pytest.raises(UsageError, match="3 shots can have 6 orders, so --orders must not be 7"):
-        PromptOptions(template="topic", shots=3, examples="a.csv", orders=7).check()
+        PromptOptions(template="topic", shots=3, examples=("a.csv",), orders=7).check()
 
 
 def test_there_must_be_more_examples_than_shots() -> None:
