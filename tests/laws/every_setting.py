@@ -150,6 +150,7 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ("token-classification", "data.repair_tags"): Data(("loose.conll",)),
     ("token-classification", "data.on_bad_line"): Data(("damaged.conll",)),
     ("text-generation", "data.on_bad_line"): Data(("damaged.txt",)),
+    ("denoising", "data.on_bad_line"): Data(("damaged.txt",)),
     ("fill-mask", "data.on_bad_line"): Data(("damaged.txt",)),
     ("translation", "data.on_bad_line"): Data(("damaged.csv",)),
     ("text-classification", "data.on_bad_line"): Data(
