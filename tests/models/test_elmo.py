@@ -260,3 +260,13 @@ def test_without_limits_it_is_torchs_lstm_with_projection() -> None:
 def test_sizes_that_cannot_be(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         ElmoConfig(**SMALL | options)
+
+
+def test_padding_after_short_words_takes_part_in_the_maximum() -> None:
+    """As it does in the published models, which pad each word to the longest that is read."""
+    model = drawn(tokens="characters", longest_word=20)
+    batch = batch_of([[4, 8]])
+    for seed in range(10):
+        draw_parameters(model, seed)
+        layers, _ = model.layers_of_texts(batch.tokens, batch.characters)
+        assert_close(layers[0][0, :2], sides(model, [4, 8])[0])

@@ -54,6 +54,7 @@ KINDS: dict[str, list[str]] = {
     "characters": CHARACTERS,
     "carried": ["model.carry_states=true", "model.dropout=0.3"],
     "adaptive": ["model.output=adaptive", "model.tie_output=false", "model.output_cutoffs=[6,10]"],
+    "importance": ["model.output=importance", "model.output_samples=4"],
 }
 
 
