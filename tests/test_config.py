@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.config import SECTIONS, DecodeConfig, RunConfig, TrainConfig
+from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig, TrainConfig
 from seqloom.errors import LONGEST_MESSAGE, UsageError
 from seqloom.run_file import (
     apply_settings,
@@ -219,6 +219,11 @@ def test_whatever_a_setting_is_it_is_taken_or_refused_in_a_short_line(key: str, 
         message = ""
     assert "\n" not in message
     assert len(message.encode("utf-8", "surrogatepass")) <= LONGEST_MESSAGE
+
+
+def test_a_column_may_be_a_number() -> None:
+    data = parse(DataConfig, {"text": 6, "options": [1, "b"]}, "data.")
+    assert (data.text, data.options) == ("6", ("1", "b"))
 
 
 def test_numbers_have_both_bounds() -> None:

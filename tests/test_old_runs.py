@@ -68,6 +68,9 @@ def assert_alike(now: str, then: str, near: float) -> None:
 
 def parted(now: Any, then: Any, near: float, where: str = "") -> list[str]:
     """Where two JSON values part; the order of keys does not count."""
+    # a blank input had the score 0, as if its output were certain
+    if where.endswith(".score") and (now, then) == (None, 0.0):
+        return []
     if isinstance(now, dict) and isinstance(then, dict):
         # a later version may say more, never less
         missing = [f"{where}.{key} is missing" for key in sorted(then.keys() - now.keys())]

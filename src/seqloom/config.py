@@ -89,7 +89,7 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
 
 def _column(value: object) -> object:
     """Columns without names have numbers."""
-    return str(value) if type(value) is int else value
+    return str(value) if type(value) is int and 0 < value < 10_000 else value
 
 
 Column = Annotated[str, BeforeValidator(_column)]

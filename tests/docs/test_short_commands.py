@@ -112,6 +112,8 @@ def is_short(shown: Shown) -> bool:
         return False
     if shown.inline or shown.verb in LONG or "--plugin" in words or "--from" in words:
         return False
+    if any("word_vectors=runs/" in word for word in words):
+        return False
     if shown.verb == "train":
         if "--output-dir" not in words or "--resume" in words or words[1] not in TASKS.values():
             return False

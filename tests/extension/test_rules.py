@@ -96,8 +96,8 @@ def test_labels_are_measured_too(command: Command, tmp_path: Path) -> None:
             "decode.processors=[x=1]",
             "decode.processors.0 must be 'avoid' or 'louder', but is 'x=1'",
         ),
-        ("train.best=x", "'rougeL', 'score' or 'length_ratio', but is 'x'"),
-        ("train.best=5", "'rougeL', 'score' or 'length_ratio', but is '5'"),
+        ("train.best=x", "'score', 'masked_accuracy' or 'length_ratio', but is 'x'"),
+        ("train.best=5", "'score', 'masked_accuracy' or 'length_ratio', but is '5'"),
         (
             "train.best=f1",
             "train.best must be loss or bleu or chrf or exact_match or length_ratio for",

@@ -272,8 +272,16 @@ def changed(content: dict[str, Any], path: str, value: object) -> None:
         ("data.mixing_cap", 0, "data.mixing_cap"),
         ("tasks.colour.task", "fill-mask", "tasks.colour.task must be one of translation, "),
         ("tasks.colour.data.train", [], "tasks.colour.data.train must name the files"),
-        ("tasks.colour.data.columns", [1, 2], "tasks.colour.data.columns changes nothing"),
-        ("tasks.colour.data.max_length", 3, "tasks.colour.data.max_length changes nothing"),
+        (
+            "tasks.colour.data.columns",
+            [1, 2],
+            "data.columns does not belong to one task of several, and changes nothing",
+        ),
+        (
+            "tasks.colour.data.max_length",
+            3,
+            "does not belong to one task of several; give it to all as data.max_length",
+        ),
         ("tasks.colour.data.tabs", 3, "there is no setting tasks.colour.data.tabs"),
         ("tasks.colour.train", ["a"], "did you mean tasks.colour.data.train?"),
         ("tasks.colour.number_step", 0.5, "tasks.colour.number_step is for sentence-similarity"),
