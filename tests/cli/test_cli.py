@@ -451,7 +451,9 @@ def test_json_holds_the_same_texts(
     assert all(
         one.keys() == {"text", "score", "finished"} for several in outputs for one in several
     )
-    assert all(several == sorted(several, key=lambda one: -one["score"]) for several in outputs)
+    assert all(
+        several == sorted(several, key=lambda one: -(one["score"] or 0)) for several in outputs
+    )
 
 
 def test_settings_of_the_model_cannot_be_changed_any_more(command: Any, trained: Path) -> None:

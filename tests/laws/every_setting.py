@@ -134,6 +134,7 @@ DATA: dict[str, Data] = {
     "denoising": Data(("book.txt",)),
     "feature-extraction": Data(("book.txt",)),
     "fill-mask": Data(("book.txt",)),
+    "word-vectors": Data(("book.txt",)),
     "text-classification": Data(("one.csv",)),
     "sentence-similarity": Data(
         ("table.csv",), ("data.text=text", "data.second=second", "model.context=40")
@@ -150,8 +151,6 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ("token-classification", "data.repair_tags"): Data(("loose.conll",)),
     ("token-classification", "data.on_bad_line"): Data(("damaged.conll",)),
     ("text-generation", "data.on_bad_line"): Data(("damaged.txt",)),
-    ("denoising", "data.on_bad_line"): Data(("damaged.txt",)),
-    ("fill-mask", "data.on_bad_line"): Data(("damaged.txt",)),
     ("translation", "data.on_bad_line"): Data(("damaged.csv",)),
     ("text-classification", "data.on_bad_line"): Data(
         ("damaged.csv",), ("data.text=source", "data.label=extra")
@@ -186,7 +185,7 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
 OTHER_DATA |= {
     (like, setting): data
     for (task, setting), data in OTHER_DATA.items()
-    for like in ("feature-extraction", "fill-mask")
+    for like in ("denoising", "feature-extraction", "fill-mask", "word-vectors")
     if task == "text-generation"
 }
 PAIRS = ("translation", "summarization", "text2text-generation")

@@ -36,7 +36,7 @@ from torch import nn
 
 from seqloom import files, manifest
 from seqloom.config import DecodeConfig
-from seqloom.errors import FolderError, UsageError, printable
+from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.interop.adapter import (
     ADAPTER_WEIGHTS,
     OWN_NAMES,
@@ -462,6 +462,15 @@ def encoder_of(folder: str | Path) -> str:
     model_type = family_name(str(content.get("model_type")))
     encoder = content.get("encoder") if model_type == ENCODER_WITH_HEAD else None
     return str(encoder.get("model_type")) if isinstance(encoder, dict) else model_type
+
+
+def family_of_start(folder: str | Path) -> str:
+    """The same where it only decides defaults: empty for what is no model's, which is said where it is
+    opened."""
+    try:
+        return encoder_of(folder)
+    except SeqloomError:
+        return ""
 
 
 def task_of(folder: str | Path) -> str | None:

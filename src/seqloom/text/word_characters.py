@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from seqloom.protocols import StoredTokenizer
+if TYPE_CHECKING:
+    from seqloom.protocols import StoredTokenizer
 
 UNKNOWN_CHARACTER = 0
 """The id of a character outside of the alphabet; those of the alphabet have ids from 1."""

@@ -298,7 +298,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     broken.table[:] = torch.nan
     with pytest.raises(SeqloomError, match="NaN"):
         Completer(broken, tokenizer_of("bpe")).complete("a")
-    bundle = type("B", (), {"task": "translation", "folder": Path("runs/x")})()
+    bundle = type("B", (), {"task": "translation", "model_type": "t5", "folder": Path("runs/x")})()
     monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
     with pytest.raises(
         UsageError, match="runs/x: a model of translation cannot complete; use: seqloom predict"

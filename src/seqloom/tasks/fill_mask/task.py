@@ -8,10 +8,9 @@ from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
-from seqloom.errors import SeqloomError
 from seqloom.models import model_family
 from seqloom.protocols import Task
-from seqloom.runs.run_folder import encoder_of
+from seqloom.runs.run_folder import family_of_start
 from seqloom.tasks.fill_mask.check_fill_mask import check_fill_mask
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
@@ -43,9 +42,10 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
     """Those of fine-tuning; or for a new model the tokenizer and the rows of its paper: BERT's, or RoBERTa's
     where positions have an offset."""
     model, train = content.get("model", {}), content.get("train", {})
-    name, size = _family(model), model.get("size", "small")
+    start, size = model.get("from"), model.get("size", "small")
+    name = family_of_start(start) if start else str(model.get("name", "bert"))
     chosen_by = {"best": "masked_accuracy"} if name == "electra" else {}
-    if model.get("from"):
+    if start:
         of_start = fine_tuning_defaults(content)
         return {**of_start, "train": {**of_start.get("train", {}), **chosen_by}}
     if name == "electra":
@@ -72,15 +72,6 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
         "train": {"sentence_pairs": pairs},
         "model": of_model,
     }
-
-
-def _family(model: Mapping[str, Any]) -> str:
-    """That of a new model, or of the one it begins with. What is wrong with this one is said where it is
-    opened."""
-    try:
-        return str(encoder_of(model["from"]) if model.get("from") else model.get("name", "bert"))
-    except SeqloomError:
-        return ""
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.protocols import Task
-from seqloom.runs.run_folder import encoder_of
+from seqloom.runs.run_folder import family_of_start
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     FILES,
@@ -57,7 +57,7 @@ def defaults(
     if "batch_tokens" not in content.get("train", {}):
         train["batch_rows"] = 32
     if start := model.get("from"):
-        learns_fast = encoder_of(start) in FULL_RATE
+        learns_fast = family_of_start(start) in FULL_RATE
         return {"train": train if learns_fast else train | FINE_TUNING}
     if "epochs" not in content.get("train", {}):
         train["min_steps"] = FROM_SCRATCH_STEPS
