@@ -95,6 +95,15 @@ def test_a_stopped_training_ends_in_the_same_bits(text: Path, run: Path, tmp_pat
     assert (tmp_path / "run" / weights).read_bytes() == (run / weights).read_bytes()
 
 
+def test_several_threads_are_said(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="seqloom"):
+        folder = trained(text, tmp_path / "run", "train.threads=2")
+    assert "2 threads update the same vectors without waiting for each other" in caplog.text
+    assert nearest(folder) == [set(group[1:]) for group in GROUPS]
+
+
 def test_a_word_that_the_training_text_has_not_has_no_vector(run: Path) -> None:
     vectors = seqloom.load(run)
     with pytest.raises(UsageError, match="must have a vector, but sword has none"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, pr
 from seqloom.tasks.training_data import StepTrainingData, count_ids
 from seqloom.tasks.word_vectors.objective import SentenceBatch, SkipGram
 from seqloom.text.special_tokens import SPECIAL_TOKENS
+
+logger = logging.getLogger(__name__)
 
 WORDS = ("words", "whitespace")
 """Kinds of tokenizers whose entries are words."""
@@ -74,6 +77,12 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
 
     def initialise(self, model: nn.Module) -> None:
         """A word that is nowhere in the training text has no vector: 0."""
+        threads = torch.get_num_threads()
+        if threads > 1:
+            logger.info(
+                f"{threads} threads update the same vectors without waiting for each other: the same training"
+                " ends in other last bits each time (train.threads=1 repeats to the bit)"
+            )
         if self.start.pretrained is None:
             unseen = torch.from_numpy(self._counts() == 0)
             for embedding in model.children():
