@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.protocols import SpecialIds, Tokenizer
 from seqloom.shapes import IGNORE
 
@@ -152,6 +153,26 @@ def unknown_percent(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> f
 
 def count_unknown(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> int:
     return 0 if special_ids.unk is None else int(np.count_nonzero(ids == special_ids.unk))
+
+
+class CorpusFigures(NamedTuple):
+    """What checks of a corpus say of each of its splits."""
+
+    splits: dict[str, dict[str, float]]
+    lengths: dict[str, dict[str, int]]
+    """Quantiles of the documents, in ids."""
+    unknown: dict[str, float]
+    """Percent of the ids."""
+
+    @classmethod
+    def of(cls, stores: Mapping[str, CorpusStore], special_ids: SpecialIds) -> CorpusFigures:
+        figures = cls({}, {}, {})
+        for name, store in stores.items():
+            totals = store.totals
+            figures.splits[name] = {"documents": totals.documents, "ids": totals.ids}
+            figures.lengths[name] = quantiles(np.diff(store.offsets))
+            figures.unknown[name] = unknown_percent(store.tokens, special_ids)
+        return figures
 
 
 def leak_errors(

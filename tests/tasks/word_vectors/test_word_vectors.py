@@ -225,6 +225,7 @@ def test_a_classifier_begins_with_the_vectors_of_a_run(run: Path, tmp_path: Path
     [
         (["data.tokenizer=bpe"], "data.tokenizer must be words or whitespace for word vectors"),
         (["train.dtype=bfloat16"], "train.dtype changes nothing for word-vectors"),
+        (["decode.n_best=3"], "decode.n_best changes nothing for word-vectors"),
         (["train.weight_decay=0.1"], "train.weight_decay changes nothing for word-vectors"),
         (["model.tied=true", "model.vectors=sum"], "model.vectors=sum changes nothing with"),
         (["model.negatives=32"], "model.negatives must be less than or equal to 31"),

@@ -152,7 +152,7 @@ class Row(NamedTuple):
         if isinstance(value, list) and not loose:
             found = f"a list of texts joined with {self.file.options.join!r}"
             if role == "target" and len(value) > 1:
-                found = f"several targets joined with {self.file.options.join!r} to one, of a list"
+                found = f"a list of several targets joined with {self.file.options.join!r} to one"
             self.file.find(found, self.line)
         return text
 

@@ -10,14 +10,13 @@ import numpy as np
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
 from seqloom.tasks.data_report import (
+    CorpusFigures,
     DataReport,
     Row,
     pieces_of,
-    quantiles,
     shown_pieces,
     table_of,
     training_table,
-    unknown_percent,
 )
 from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
 from seqloom.tasks.training_data import prepare_data, total_steps
@@ -34,11 +33,7 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     data = prepare_data(prepare_noisy_corpus, run, folder, World())
     tokenizer, windows = data.tokenizer, data.windows
     stores = {"train": data.corpus, "validation": data.validation}
-    splits: dict[str, dict[str, float]] = {}
-    lengths = {}
-    for name, store in stores.items():
-        splits[name] = {"documents": store.totals.documents, "ids": store.totals.ids}
-        lengths[name] = quantiles(np.diff(store.offsets))
+    splits, lengths, unknown = CorpusFigures.of(stores, tokenizer.special_ids)
     rows = next(data.batches(0, 0))
     texts = [windows.text(data.corpus, int(row)) for row in rows]
     noisy = [windows.denoising(data.corpus, int(row)) for row in rows]
@@ -63,9 +58,6 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
         first_batch.append({"line": place, **pieces})
         shown.append((place, ""))
         shown += [(f"  {name}", shown_pieces(pieces[name])) for name in parts]
-    unknown = {
-        name: unknown_percent(store.tokens, tokenizer.special_ids) for name, store in stores.items()
-    }
     return DataReport(
         splits=splits,
         lengths=lengths,

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
 from seqloom.shapes import IGNORE
 from seqloom.tasks.data_report import (
     MARK,
+    CorpusFigures,
     DataReport,
     Figures,
     Row,
     pieces_of,
-    quantiles,
     table_of,
     training_table,
-    unknown_percent,
 )
 from seqloom.tasks.fill_mask.training_data import MaskedCorpus, prepare_masked_corpus
 from seqloom.tasks.training_cost import TIMED_STEPS, training_cost
@@ -46,15 +43,8 @@ def check_fill_mask(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     data = prepare_data(prepare_masked_corpus, run, folder, World())
     tokenizer = data.tokenizer
     stores = {"train": data.corpus, "validation": data.validation}
-    splits: dict[str, dict[str, float]] = {}
-    lengths = {}
-    for name, store in stores.items():
-        splits[name] = {"documents": store.totals.documents, "ids": store.totals.ids}
-        lengths[name] = quantiles(np.diff(store.offsets))
+    splits, lengths, unknown = CorpusFigures.of(stores, tokenizer.special_ids)
     training, first_batch = _training(data), _first_batch(data)
-    unknown = {
-        name: unknown_percent(store.tokens, tokenizer.special_ids) for name, store in stores.items()
-    }
     return DataReport(
         splits=splits,
         lengths=lengths,

@@ -24,8 +24,6 @@ MASKS = 3
 """The key of masks beside the seed, the epoch and the position: batches, offsets and noise have others."""
 REPLACEMENTS = 4
 """That of what replacements are drawn with."""
-MEASURED = 2**32 - 4
-"""The epoch of text that is only measured: always the same masks."""
 
 
 @final

@@ -14,7 +14,8 @@ from seqloom.evaluation.perplexity import perplexity_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import MaskedBatch, device_of
 from seqloom.shapes import IGNORE
-from seqloom.tasks.fill_mask.masked_rows import MEASURED, MaskedRows
+from seqloom.tasks.denoising.noisy_windows import MEASURED
+from seqloom.tasks.fill_mask.masked_rows import MaskedRows
 
 
 @torch.inference_mode()

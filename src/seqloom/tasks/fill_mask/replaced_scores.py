@@ -11,7 +11,8 @@ from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.models.electra import Electra, discriminator_loss, generator_loss
 from seqloom.protocols import MaskedBatch, device_of
 from seqloom.shapes import IGNORE
-from seqloom.tasks.fill_mask.masked_rows import MEASURED, MaskedRows
+from seqloom.tasks.denoising.noisy_windows import MEASURED
+from seqloom.tasks.fill_mask.masked_rows import MaskedRows
 
 
 @torch.inference_mode()

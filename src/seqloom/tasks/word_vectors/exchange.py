@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from seqloom import files
 from seqloom.errors import UsageError, printable
 from seqloom.runs import run_folder
@@ -17,16 +15,10 @@ def export_vectors(folder: str, path: str) -> dict[str, object]:
     where the file is there already."""
     place = new_file(path, SUFFIXES)
     space = vectors_of_run(folder)
-    write = partial(
-        write_vectors, suffix=place.suffix.lower(), words=space.words, vectors=space.vectors
-    )
-    files.write_atomic(place, lambda file: write(file))
-    return {
-        "output": path,
-        "words": len(space.words),
-        "width": int(space.vectors.shape[1]),
-        "form": place.suffix.lower(),
-    }
+    suffix = place.suffix.lower()
+    files.write_atomic(place, lambda file: write_vectors(file, suffix, space.words, space.vectors))
+    words, width = space.vectors.shape
+    return {"output": path, "words": words, "width": width, "form": suffix}
 
 
 def vectors_of_run(folder: str) -> VectorSpace:

@@ -23,7 +23,7 @@ class SentenceBatch(NamedTuple):
 
 
 @final
-class SkipGram:
+class Word2VecObjective:
     """Negative sampling over a piece of text, of skip-gram and CBOW: an `UpdatingObjective`."""
 
     def __init__(self, options: NegativeSampling) -> None:

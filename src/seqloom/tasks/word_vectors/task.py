@@ -48,8 +48,7 @@ WORD_VECTORS = Task(
     settings=READING
     | TRAINED_ON
     | data("tokenizer", "vocabulary", "normalisation", "learn_from")
-    | TRAIN
-    | {"decode.n_best"},
+    | TRAIN,
     reading=READING,
     open=partial(open_text_model, WordVectorModel),
     training_data=prepare_sentences,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -22,7 +23,7 @@ from seqloom.models.word2vec import Word2VecConfig
 from seqloom.protocols import Rows
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.training_data import StepTrainingData, count_ids
-from seqloom.tasks.word_vectors.objective import SentenceBatch, SkipGram
+from seqloom.tasks.word_vectors.objective import SentenceBatch, Word2VecObjective
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -60,18 +61,21 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
         first = self._ends(self.corpus)[int(rows[0]) % self.batches_an_epoch()]
         return f"the text from {self.corpus.place(int(self.corpus.offsets[first]))} on"
 
-    def objective(self) -> SkipGram:
-        counts = self._counts()
-        c = self.config
-        noise = np.where(counts > 0, counts, 0).astype(np.float64) ** c.noise_power
-        return SkipGram(
+    def objective(self) -> Word2VecObjective:
+        return self._objective
+
+    @cached_property
+    def _objective(self) -> Word2VecObjective:
+        c, counts = self.config, self._counts
+        return Word2VecObjective(
             NegativeSampling(
                 window=c.window,
                 drawn_window=c.drawn_window,
                 negatives=c.negatives,
                 cbow=c.architecture == "cbow",
                 kept=kept_probabilities(counts, c.subsample, c.subsample_formula),
-                noise=noise_table(np.where(counts > 0, noise, 0)),
+                # a word that does not occur is never drawn, also where the power is 0
+                noise=noise_table(np.where(counts > 0, counts**c.noise_power, 0.0)),
             )
         )
 
@@ -84,16 +88,16 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
                 " ends in other last bits each time (train.threads=1 repeats to the bit)"
             )
         if self.start.pretrained is None:
-            unseen = torch.from_numpy(self._counts() == 0)
+            unseen = torch.from_numpy(self._counts == 0)
             for embedding in model.children():
                 assert isinstance(embedding, nn.Embedding)
                 embedding.weight.data[unseen] = 0
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """The mean loss of a pair of words, with draws that are always the same."""
-        objective, total, count = self.objective(), 0.0, 0
+        total, count = 0.0, 0
         for number in range(len(self._ends(self.validation)) - 1):
-            loss = objective(model, self._piece(self.validation, number, MEASURED))
+            loss = self._objective(model, self._piece(self.validation, number, MEASURED))
             total, count = total + float(loss.total), count + int(loss.count)
         return {"loss": total / max(count, 1), "pairs": count}
 
@@ -117,6 +121,7 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
         cuts = np.arange(0, len(corpus.tokens), size)
         return np.unique(np.append(np.searchsorted(corpus.offsets, cuts), len(corpus)))
 
+    @cached_property
     def _counts(self) -> NDArray[np.int64]:
         """`(vocabulary,)`: how often each word is in the training text; 0 for marks."""
         counts = count_ids(self.corpus.tokens, self.tokenizer.vocabulary_size)
