@@ -33,7 +33,7 @@ def entry(path: Path) -> dict[str, object]:
 def write_checked(path: Path, content: files.JsonObject, unchecked: str = "") -> None:
     """JSON with the checksum of all that it says, but for one key. A number that is not finite is null."""
     stored = json.loads(files.json_line(content))
-    files.write_json(path, {**stored, "check": _check(stored, unchecked)})
+    files.write_json(path, {**stored, "check": checksum(stored, unchecked)})
 
 
 def read_checked(path: Path, unchecked: str = "", *, needed: bool = True) -> dict[str, Any]:
@@ -45,12 +45,13 @@ def read_checked(path: Path, unchecked: str = "", *, needed: bool = True) -> dic
         if needed:
             raise FolderError("has no checksum of its own, as those of older versions", path)
         return content
-    if check != _check(content, unchecked):
+    if check != checksum(content, unchecked):
         raise FolderError("is damaged (its content is not what its own checksum says)", path)
     return content
 
 
-def _check(content: files.JsonObject, unchecked: str) -> str:
+def checksum(content: files.JsonObject, unchecked: str = "") -> str:
+    """SHA-256 of what JSON says, but for one key."""
     checked = {key: value for key, value in content.items() if key != unchecked}
     return hashlib.sha256(json.dumps(checked, sort_keys=True).encode()).hexdigest()
 

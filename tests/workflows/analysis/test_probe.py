@@ -55,7 +55,8 @@ def probed(
 def results(folder: Path) -> list[dict[str, Any]]:
     """What the file says, but for how long it took."""
     rows = [json.loads(line) for line in (folder / RESULTS).read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    differing = ("seconds", "check")
+    return [{key: value for key, value in row.items() if key not in differing} for row in rows]
 
 
 def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(
@@ -210,6 +211,14 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
         file.write(line + "\n")
     with pytest.raises(DataError, match=r"results\.jsonl:3: must be a result of seqloom probe"):
         probed(tmp_path)
+
+
+def test_a_figure_that_was_changed_is_seen(tmp_path: Path) -> None:
+    probed(tmp_path / "p", distances=(2,))
+    path = tmp_path / "p" / RESULTS
+    path.write_text(path.read_text().replace('"parameters": 2', '"parameters": 3', 1))
+    with pytest.raises(DataError, match="as it was written"):
+        probed(tmp_path / "p", distances=(2,))
 
 
 def test_two_processes_do_not_probe_into_one_folder(tmp_path: Path) -> None:

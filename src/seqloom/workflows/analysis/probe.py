@@ -16,6 +16,7 @@ from seqloom.data.synthetic.long_memory import MemoryTask, examples, task_named
 from seqloom.errors import DataError, MissingExtraError, UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
 from seqloom.explaining.memory_probe import READERS, TEST_ROWS, ProbeBudget, probe, reader_named
+from seqloom.manifest import checksum
 from seqloom.run_file import parse
 from seqloom.training.loop import Progress
 from seqloom.workflows.locked_folder import locked_folder
@@ -27,11 +28,11 @@ RESULTS, CHART = "results.jsonl", "chart.png"
 STEPS_OF_OVERHEAD = 20
 """What an update costs besides its steps, in steps; for the estimate alone."""
 
-REQUIRED = {"cell", "distance", "budget", "steps", "seconds", "parameters", "learned"}
+REQUIRED = {"cell", "distance", "budget", "steps", "seconds", "parameters", "learned", "check"}
 
 Row = dict[str, Any]
-"""A line of results.jsonl: task, cell, distance, budget, and a ProbeResult with its metrics beside the rest.
-"""
+"""A line of results.jsonl: task, cell, distance, budget, a ProbeResult with its metrics beside the rest, and
+the checksum of all of these."""
 Pair = tuple[str, int]
 """A cell and a distance."""
 
@@ -133,7 +134,8 @@ def _probe_pairs(
             row: Row = {"task": report.task_name, "cell": cell, "distance": distance}
             row |= {"budget": asdict(budget), **result._asdict()}
             row |= row.pop("metrics")
-            rows.append(json.loads(files.json_line(row)))  # as it will be read again
+            stored: Row = json.loads(files.json_line(row))  # as it will be read again
+            rows.append({**stored, "check": checksum(stored)})
             files.write_json_lines(report.folder / RESULTS, rows)
             remaining = pairs[index + 1 :]
             rest = (
@@ -178,9 +180,11 @@ def read_results(report: ProbeReport) -> list[Row]:
             theirs = {"task": row["task"], **row["budget"]}
             if not row.keys() >= {*REQUIRED, report.task.metric}:
                 raise KeyError
+            if row["check"] != checksum(row, "check"):
+                raise ValueError
         except (ValueError, KeyError, TypeError):
             raise DataError(
-                "must be a result of seqloom probe, but is not; mend or move the file",
+                "must be a result of seqloom probe as it was written, but is not; move the file",
                 str(path),
                 number,
             ) from None
