@@ -228,6 +228,7 @@ TRANSFORMERS: dict[str, Callable[[], Subject]] = {
 }
 NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     **{f"{cell} language model": partial(recurrent_lm, {"cell": cell}) for cell in CELLS},
+    "one-hot language model": partial(recurrent_lm, {"embedding": "one-hot", "tie_output": False}),
     "projected, tied language model": partial(recurrent_lm, {"projection": 3, "tie_output": True}),
     "layer-normalised language model": partial(
         recurrent_lm, {"normalisation": "layer", "connection": "highway"}

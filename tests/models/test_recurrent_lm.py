@@ -130,7 +130,7 @@ def written_out(
             tokens = [row[place] for place in places]
             if tokens[:1] == [BOS] and not joined:
                 parts, past = tuple(torch.zeros_like(part) for part in parts), []
-            x, after = model.embedding.weight[tokens][None], list[Tensor]()
+            x, after = model.get_parameter("embedding.weight")[tokens][None], list[Tensor]()
             whole = torch.ones(1, len(tokens), dtype=torch.bool)
             for stack in model.stacks if tokens else []:
                 states = CELLS[c.cell].state_count
@@ -153,7 +153,7 @@ def logits_of(model: RecurrentLM, h: Tensor, before: list[int]) -> Tensor:
         name.removeprefix("full."): value
         for name, value in model.output.named_parameters()  # type: ignore[attr-defined]
     }
-    w = model.embedding.weight if model.config.tie_output else parameters["weight"]
+    w = model.get_parameter("embedding.weight") if model.config.tie_output else parameters["weight"]
     logits = w @ h + parameters["bias"]
     if isinstance(model.output, MaxEntOutput):
         for n in range(1, min(model.output.order - 1, len(before)) + 1):
@@ -457,11 +457,11 @@ def test_dropped_words_are_dropped_in_all_rows_but_not_from_the_output() -> None
     dropped = (inputs == 0).all(dim=2)
     assert 0 < dropped[0].sum() < VOCABULARY - 2
     assert torch.equal(dropped[0], dropped[1])
-    close(inputs[~dropped], 2 * model.embedding.weight[tokens[~dropped]])
+    close(inputs[~dropped], 2 * model.get_parameter("embedding.weight")[tokens[~dropped]])
     hidden = torch.ones(WIDTH, dtype=torch.float64)
     close(
         model.output.logits(hidden),
-        model.embedding.weight.sum(dim=1) + model.get_parameter("output.bias"),
+        model.get_parameter("embedding.weight").sum(dim=1) + model.get_parameter("output.bias"),
     )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
+from seqloom.layers.one_hot import OneHot
 from seqloom.layers.outputs.kinds import OutputKind, OutputOptions, make_output
 from seqloom.layers.outputs.maxent import (
     LARGEST_ID,
@@ -59,7 +60,9 @@ class RecurrentLMConfig:
     """Entries of the vocabulary."""
     cell: CellName = "lstm"
     """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
-    embedding_width: Size = 256
+    embedding: Literal["trained", "one-hot"] = "trained"
+    """What a token is read as: a vector that is trained, or one-hot (Elman 1990; Karpathy 2015)."""
+    embedding_width: Annotated[Size, UsedWith(embedding="trained")] = 256
     """Width of an embedded token."""
     width: Size = 256
     """Width of a layer's state."""
@@ -101,7 +104,7 @@ class RecurrentLMConfig:
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
     weight_dropout: Fraction = 0.0
     """Share of each recurrent matrix's weights dropped, the same at all steps (Merity et al. 2018)."""
-    embedding_dropout: Fraction = 0.0
+    embedding_dropout: Annotated[Fraction, UsedWith(embedding="trained")] = 0.0
     """Share of the vocabulary whose embedding is dropped wherever it occurs (Gal and Ghahramani 2016)."""
     maxent: int | None = None
     """The length, 2 to 9, of the longest n-grams whose hashed weights are added to the logits (Mikolov et al.
@@ -138,6 +141,10 @@ class RecurrentLMConfig:
                 "model.tie_output must be false with model.output=adaptive, whose words have states of"
                 " several widths"
             )
+        if self.embedding == "one-hot" and self.tie_output:
+            problems.append(
+                "model.tie_output must be false with model.embedding=one-hot, which has no weights to share"
+            )
         if self.maxent is not None:
             if self.output != "full":
                 problems.append(f"model.maxent needs model.output=full, but it is {self.output}")
@@ -161,7 +168,9 @@ class RecurrentLMConfig:
     def stacks(self) -> list[RecurrentStack]:
         """All layers in one stack; the last one in another where its width differs."""
         below = self.layers - (self.last_width is not None)
-        stacks = [self._stack(self.embedding_width, self.width, below)]
+        is_trained = self.embedding == "trained"
+        input_width = self.embedding_width if is_trained else self.vocabulary_size
+        stacks = [self._stack(input_width, self.width, below)]
         return (
             stacks
             if self.last_width is None
@@ -209,8 +218,12 @@ class RecurrentLM(nn.Module):
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
-        nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
+        self.embedding: nn.Embedding | OneHot
+        if c.embedding == "one-hot":
+            self.embedding = OneHot(c.vocabulary_size)
+        else:
+            self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
+            nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
         self.stacks: list[RecurrentStack] = c.stacks()
         self.layers = nn.ModuleList(self.stacks)
         self.to_output: nn.Module = nn.Identity()
@@ -220,7 +233,9 @@ class RecurrentLM(nn.Module):
 
     def _make_output(self) -> OutputLayer:
         c = self.config
-        tied = self.embedding.weight if c.tie_output else None
+        tied = None
+        if c.tie_output and isinstance(self.embedding, nn.Embedding):
+            tied = self.embedding.weight
         output = make_output(
             OutputOptions(
                 c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids

@@ -34,6 +34,7 @@ TRAIN = frozenset(
     )
 )
 """What the training loop reads, whatever the task."""
+WORD_VECTORS = frozenset({"train.word_vectors"})
 FITTED = frozenset({"train.seed", "train.threads"})
 """Of these what is read where a model is estimated without gradients."""
 FINE_TUNING: dict[str, object] = {

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqloom.config import RunConfig
 from seqloom.protocols import Batch, Objective, Rows, TrainingData
 from seqloom.tasks.training_data import total_steps
+from seqloom.tasks.word_vectors.initial_embeddings import load_word_vectors
 from seqloom.training.optimisation import make_optimizer
 
 TIMED_STEPS = 5
@@ -29,6 +30,7 @@ def training_cost(
     model.train()
     optimizer, objective = make_optimizer(model, run.train), data.objective()
     data.initialise(model)
+    load_word_vectors(model, run, data.tokenizer)
     # the longest batch comes first: its memory counts, its time does not
     activations, seconds = [], []
     for rows in (longest, *timed):

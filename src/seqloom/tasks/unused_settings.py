@@ -14,6 +14,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.setting_names import FITTED
 from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.text.tokenizers import WORD_TOKENIZERS
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 1
 
@@ -31,6 +32,15 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
             "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows"
         )
     reasons |= _unused_of_prompts(run)
+    if run.model.get("from") is not None:
+        reasons["train.word_vectors"] = (
+            "train.word_vectors changes nothing with --from, whose model has embeddings of its own"
+        )
+    elif run.data.tokenizer not in WORD_TOKENIZERS:
+        reasons["train.word_vectors"] = (
+            f"train.word_vectors has vectors of words, which data.tokenizer={run.data.tokenizer} does not cut"
+            " a text into, as data.tokenizer=words does"
+        )
     if run.train.lora_rank is None:
         for name in ("lora_alpha", "lora_targets"):
             reasons[f"train.{name}"] = f"train.{name} changes nothing without train.lora_rank"

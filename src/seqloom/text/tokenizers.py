@@ -55,6 +55,9 @@ from seqloom.text.tokenizers_library import (
 )
 from seqloom.text.vocabulary_learning import learn, require_vocabulary
 
+WORD_TOKENIZERS = ("words", "whitespace")
+"""Kinds of tokenizers whose entries are words."""
+
 
 @final
 class TextTokenizer:

@@ -42,6 +42,7 @@ from seqloom.runs.unfinished_run import (
 )
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.training_data import prepare_data, total_steps
+from seqloom.tasks.word_vectors.initial_embeddings import load_word_vectors
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
@@ -312,6 +313,8 @@ def start_training(
     objective = data.objective()
     optimizer = make_optimizer(model, config)
     data.initialise(model)
+    if not run_folder.has_weights(folder):
+        load_word_vectors(model, run_config, data.tokenizer)
     with world.together():
         state = restore_checkpoint(folder, world, model, optimizer, objective)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))

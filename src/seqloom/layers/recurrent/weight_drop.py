@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqloom.layers.one_hot import OneHot
 from seqloom.layers.recurrent.layer import RecurrentLayer
 
 
@@ -29,12 +30,12 @@ def dropped_recurrent_weights(layers: Iterable[RecurrentLayer], share: float) ->
             layer.dropped_weight_h = None
 
 
-def embed(embedding: nn.Embedding, tokens: Tensor, share: float) -> Tensor:
+def embed(embedding: nn.Embedding | OneHot, tokens: Tensor, share: float) -> Tensor:
     """tokens `(rows, steps)` -> `(rows, steps, width)`, with some rows of the matrix set to 0 and the others
     scaled by `1 / (1 - share)`: a dropped word is dropped at every position (Gal and Ghahramani 2016; Merity
     et al. 2018)."""
     embedded: Tensor = embedding(tokens)
-    if not share:
+    if not share or not isinstance(embedding, nn.Embedding):
         return embedded
     kept = F.dropout(embedding.weight.new_ones(embedding.num_embeddings), share)
     return embedded * kept[tokens][..., None]

@@ -20,6 +20,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
     fine_tuning_defaults,
 )
@@ -66,7 +67,7 @@ DENOISING = Task(
     name="denoising",
     summary="a text with noise in; what was there out (pre-training)",
     models=("t5", "transformer", "gpt"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | NOISE,
+    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | WORD_VECTORS | NOISE,
     reading=READING,
     open=partial(open_text_model, Denoiser),
     training_data=prepare_noisy_corpus,

@@ -21,6 +21,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
     fine_tuning_defaults,
 )
@@ -52,6 +53,7 @@ FEATURE_EXTRACTION = Task(
     | TOKENIZER
     | data("learn_from")
     | TRAIN
+    | WORD_VECTORS
     | {"train.window"},
     reading=PAIRS | DOCUMENTS,
     open=partial(open_text_model, vectors_of),

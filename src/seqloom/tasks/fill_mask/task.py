@@ -21,6 +21,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
     fine_tuning_defaults,
 )
@@ -97,7 +98,7 @@ FILL_MASK = Task(
     name="fill-mask",
     summary="a text with masks in; the tokens at its masks out",
     models=("bert", "electra"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | MASKS,
+    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | WORD_VECTORS | MASKS,
     reading=READING,
     open=partial(open_text_model, MaskFiller),
     training_data=prepare_masked_corpus,

@@ -18,6 +18,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
     fine_tuning_defaults,
 )
@@ -33,6 +34,7 @@ TEXT_GENERATION = Task(
     | TOKENIZER
     | data("learn_from")
     | TRAIN
+    | WORD_VECTORS
     | {"train.window"}
     | PROMPT
     | DECODE,

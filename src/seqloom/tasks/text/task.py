@@ -20,6 +20,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
 )
 from seqloom.tasks.text import text_tasks
@@ -44,7 +45,7 @@ FULL_RATE = ("elmo",)
 ROW = data("max_length")
 LABELS = data("unseen_labels")
 TEXT_TABLE = TABLE | data("text", "second", "label")
-TRAINING = TRAIN | {"train.head_learning_rate", "train.word_vectors"}
+TRAINING = TRAIN | WORD_VECTORS | {"train.head_learning_rate"}
 
 
 def defaults(

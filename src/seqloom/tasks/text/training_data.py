@@ -140,7 +140,7 @@ class EncodedExamples(StepTrainingData, Generic[E]):
         return NewModel(model, self.start.config, "encoder_with_head", self.start.origin)
 
     def initialise(self, model: nn.Module) -> None:
-        initialise_from_data(model, self.run, self.tokenizer, self.dataset, self.fresh)
+        initialise_from_data(model, self.run, self.dataset, self.fresh)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         outputs = predict_dataset(cast(EncoderWithHead, model), self.held_out)

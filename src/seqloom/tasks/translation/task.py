@@ -19,6 +19,7 @@ from seqloom.tasks.setting_names import (
     TOKENIZER,
     TRAIN,
     TRAINED_ON,
+    WORD_VECTORS,
     data,
     fine_tuning_defaults,
 )
@@ -46,7 +47,7 @@ def unused(run: RunConfig) -> Mapping[str, str]:
 def pair_task(name: str, summary: str, measure: Measure) -> Task:
     """`measure`: how its outputs are compared with references."""
     settings = READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE
-    settings |= {"train.source_loss"} | PROMPT
+    settings |= {"train.source_loss"} | PROMPT | WORD_VECTORS
     return Task(
         name=name,
         summary=summary,

@@ -25,11 +25,10 @@ from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, pr
 from seqloom.tasks.training_data import StepTrainingData, count_ids
 from seqloom.tasks.word_vectors.objective import SentenceBatch, Word2VecObjective
 from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.text.tokenizers import WORD_TOKENIZERS
 
 logger = logging.getLogger(__name__)
 
-WORDS = ("words", "whitespace")
-"""Kinds of tokenizers whose entries are words."""
 DRAWN = 3
 """The key of what is drawn, beside the seed, the epoch and the position: orders and noise have others."""
 MEASURED = 2**32 - 5
@@ -131,9 +130,9 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
 
 def prepare_sentences(run_config: RunConfig, folder: Path, first: bool) -> SentenceCorpus:
     """Raises UsageError where tokens are no words."""
-    if run_config.data.tokenizer not in WORDS:
+    if run_config.data.tokenizer not in WORD_TOKENIZERS:
         raise UsageError(
-            f"data.tokenizer must be {' or '.join(WORDS)} for word vectors, but is"
+            f"data.tokenizer must be {' or '.join(WORD_TOKENIZERS)} for word vectors, but is"
             f" {run_config.data.tokenizer}, whose tokens are no words"
         )
     start, corpus, validation = prepare_stores(run_config, folder, first)
