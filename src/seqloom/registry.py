@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError
+from seqloom.familiar_names import did_you_mean
 from seqloom.plugins import is_known, register
 
 if TYPE_CHECKING:
@@ -72,5 +73,6 @@ def task_to_train(name: str) -> Task:
     if task is None or task.training_data is None:
         trained = ", ".join(one.name for one in all_tasks() if one.training_data is not None)
         why = "" if task is None else "; models for that task are imported: seqloom import"
-        raise UsageError(f"TASK must be one of {trained}, but is {name!r}{why}")
+        near = "" if task else did_you_mean(name, {one: one for one in task_names()})
+        raise UsageError(f"TASK must be one of {trained}, but is {name!r}{why}{near}")
     return task

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from seqloom.config import SECTIONS, MixedTaskConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.familiar_names import SETTINGS_BY_NAME
 from seqloom.files import read_text
 from seqloom.plugins import require_plugins
 
@@ -104,6 +105,8 @@ def unknown_key(name: str, known: list[str]) -> str:
     """The message for an unknown key. The key of this name in another section is proposed, or what comes
     nearest in its own; where there is no such section, what comes nearest of all."""
     section, _, field = name[:LONGEST_NAME].partition(".")
+    if meant := [key for key in SETTINGS_BY_NAME.get(field or section, ()) if _is_key(key, known)]:
+        return f"there is no setting {printable(name)}; did you mean {' or '.join(meant)}?"
     of_section = [key for key in known if key.startswith(section + ".")]
     if of_section:
         prefix = len(section) + 1
@@ -117,6 +120,10 @@ def unknown_key(name: str, known: list[str]) -> str:
     return f"there is no setting {printable(name)}" + (
         f"; did you mean {near[0]}?" if near else f"; known are {', '.join(listed)}"
     )
+
+
+def _is_key(setting: str, known: Sequence[str]) -> bool:
+    return setting.partition("=")[0] in known
 
 
 def read_run_file(path: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +13,14 @@ from rich.console import Console
 import seqloom
 from seqloom.cli import data, exchange, train, understand, use
 from seqloom.cli.failures import failure_of, report
+from seqloom.cli.familiar_options import names_of_the_program, understood
 from seqloom.cli.process import end_streams, prepare, require_memory, silence
 from seqloom.cli.terminal import HelpPages, flush_results, notices_on_standard_error
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
+from seqloom.familiar_names import did_you_mean
 from seqloom.files import is_there, regular
+
+logger = logging.getLogger(__name__)
 
 GROUPS = {
     "Data": data.VERBS,
@@ -34,7 +39,11 @@ def _make_app() -> cyclopts.App:
             "Train, use and understand sequence models on your own data.\n\nFOLDER is a run folder, a Hugging"
             " Face directory or hf://NAME@REVISION. It may also be given as --from FOLDER. --plugin FILE.py,"
             " or the name of a module, loads your own cells, models, tasks and rules; it may be given again."
-            " With --debug, an error shows a traceback."
+            " With --debug, an error shows a traceback; with --quiet, no notice and no progress is shown.\n\n"
+            "Options of Hugging Face, fairseq, OpenNMT and JoeyNMT, such as --lr or --num-beams, are read as"
+            " the setting that they mean, which is said.\n\n"
+            "Exit codes: 0 done, 1 failed, 2 a wrong command line or wrong data, 130 and 143 stopped by"
+            " Ctrl-C and SIGTERM."
         ),
         help_epilogue="Example: seqloom demo",
         version=seqloom.__version__,
@@ -52,6 +61,9 @@ def _make_app() -> cyclopts.App:
     options = cyclopts.Group("Options", sort_key=len(GROUPS))
     for option in ("--help", "--version"):
         app[option].group = options
+    app.register_install_completion_command(
+        group=options, help="Complete words of the command line in bash, zsh or fish."
+    )
     return app
 
 
@@ -65,11 +77,11 @@ def main(arguments: list[str] | None = None) -> None:
     143 after Ctrl-C and SIGTERM.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    debug = "--debug" in words
-    words, plugins = _split_plugins([word for word in words if word != "--debug"])
+    debug, quiet = "--debug" in words, "--quiet" in words
+    words, plugins = _split_plugins([word for word in words if word not in ("--debug", "--quiet")])
     prepare()
     try:
-        code = _run(_folder_first(words), plugins)
+        code = _run(_folder_first(words), plugins, quiet)
         flush_results()
     except SystemExit:
         raise
@@ -88,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(words: list[str], plugins: list[str]) -> int:
+def _run(words: list[str], plugins: list[str], quiet: bool) -> int:
     for pair in pairwise(words):
         # cyclopts would take - as training data
         if pair in (("--validation", "-"), ("--test", "-")):
@@ -99,17 +111,32 @@ def _run(words: list[str], plugins: list[str]) -> int:
     if words and not {"--help", "-h", "--version"} & set(words):
         require_memory()
     _check_model(words)
-    with notices_on_standard_error():
+    with notices_on_standard_error(quiet):
         if plugins:
             _load_plugins(plugins)
         code = app(
-            words,
+            _in_our_words(words),
             console=Console(),  # as wide as the terminal is now
             exit_on_error=False,
             print_error=False,
             result_action="return_value",
         )
     return code if isinstance(code, int) else 0
+
+
+def _in_our_words(words: list[str]) -> list[str]:
+    """The same command line without options of other programs. Raises UsageError for an unknown verb or
+    option."""
+    if not words or words[0].startswith("-"):
+        return words
+    verb, *rest = words
+    if verb not in VERBS:
+        near = did_you_mean(verb, names_of_the_program(VERBS))
+        raise UsageError(f"there is no verb {printable(verb)}{near} (see seqloom --help)")
+    rest, notices = understood(app, verb, rest, lambda: names_of_the_program(VERBS))
+    for notice in notices:
+        logger.info(notice)
+    return [verb, *rest]
 
 
 def _check_model(words: list[str]) -> None:

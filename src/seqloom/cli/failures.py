@@ -40,6 +40,8 @@ def failure_of(error: BaseException) -> Failure:
     match error:
         case KeyboardInterrupt():
             return Failure("", 130)
+        case cyclopts.ValidationError() if error.exception_message:
+            return Failure(error.exception_message, 2)
         case cyclopts.CycloptsError():
             return Failure(" ".join(str(error).split()) + " (see seqloom --help)", 2)
         case SeqloomError():

@@ -35,9 +35,8 @@ class Verb(NamedTuple):
         return next(iter(inspect.signature(self.run).parameters)) in ("folder", "place")
 
 
-def _refuse_options_and_settings(_: object, words: object) -> None:
-    """Refuses a misspelt option and a second setting after one --set, which would otherwise count as
-    files."""
+def _refuse_settings(_: object, words: object) -> None:
+    """Refuses a second setting after one --set, which would otherwise count as a file."""
     for word in words if isinstance(words, tuple) else (words,):
         if not isinstance(word, str):
             continue
@@ -57,7 +56,7 @@ def _is_setting(word: str) -> bool:
     return section in (*SECTIONS, "model")
 
 
-Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_options_and_settings)]
+Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_settings)]
 """A file; - is standard input."""
 _once = Parameter(negative="", consume_multiple=False, show_default=False)
 Settings = Annotated[tuple[str, ...], Parameter(name="--set"), _once]
@@ -71,7 +70,7 @@ Files = Annotated[
         negative="",
         consume_multiple=True,
         show_default=False,
-        validator=_refuse_options_and_settings,
+        validator=_refuse_settings,
     ),
 ]
 """Files after one option."""

@@ -38,12 +38,12 @@ class Notices(logging.Handler):
 
 
 @contextmanager
-def notices_on_standard_error() -> Iterator[None]:
+def notices_on_standard_error(quiet: bool = False) -> Iterator[None]:
     """Inside it, what seqloom logs is written to standard error; of several workers only the first writes
-    notices."""
+    notices, and nobody where it is to be quiet."""
     package = logging.getLogger("seqloom")
     handler, level = Notices(), package.level
-    level_here = logging.INFO if is_first_worker() else logging.WARNING
+    level_here = logging.INFO if is_first_worker() and not quiet else logging.WARNING
     package.addHandler(handler)
     package.setLevel(level_here)
     try:

@@ -3,6 +3,7 @@ defaults."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,18 +11,21 @@ from typing import Any
 
 from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig
 from seqloom.errors import UsageError, printable
+from seqloom.familiar_names import familiar_model
 from seqloom.interop.adapter import is_adapter
 from seqloom.interop.hub import is_hub_name
-from seqloom.models import READS_FOR_HEADS, all_families, families_for, model_family
+from seqloom.models import READS_FOR_HEADS, all_families, families_for, model_family, near_models
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.plugins import is_known, names, plugins_used
 from seqloom.protocols import FittedModel, Task
-from seqloom.registry import all_tasks, hub_task, task_to_train
+from seqloom.registry import all_tasks, find_task, hub_task, task_to_train
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
 from seqloom.tasks.model import unread_setting
 from seqloom.tasks.unused_settings import unused_by_forms, unused_model_fields, unused_with_others
+
+logger = logging.getLogger(__name__)
 
 FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation", "learn_from")
 """Settings of data that a pretrained model brings along."""
@@ -47,8 +51,7 @@ def resolve(
         content["output_dir"] = str(output_dir)
     _take_paths(content, data, validation, start)
     if model is not None:
-        name, _, size = model.partition(":")
-        content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
+        _take_model(content, model)
     if "task" not in content or "output_dir" not in content:
         raise UsageError(
             "a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR"
@@ -56,6 +59,27 @@ def resolve(
     run = _checked(content)
     _refuse_named(task_to_train(run.task), settings)
     return run
+
+
+def _take_model(content: dict[str, Any], model: str) -> None:
+    """NAME or NAME:SIZE, where people call a family by its cell too, such as lstm. Raises UsageError where
+    that contradicts a setting."""
+    given, _, size = model.partition(":")
+    task = find_task(str(content.get("task")))
+    name, meant = familiar_model(given, () if task is None else families_for(task))
+    fields = content.setdefault("model", {})
+    for key, value in meant.items():
+        if fields.setdefault(key, value) != value:
+            raise UsageError(
+                f"--model {given} is model.{key}={value}, but --set says model.{key}={fields[key]}; leave"
+                " one out"
+            )
+    if name != given:
+        logger.info(
+            f"--model {given} is read as {name}"
+            + "".join(f" with model.{k}={v}" for k, v in meant.items())
+        )
+    fields.update({"name": name} | ({"size": size} if size else {}))
 
 
 def _refuse_named(task: Task, settings: Sequence[str]) -> None:
@@ -122,7 +146,7 @@ def _checked(content: dict[str, Any]) -> RunConfig:
     if chosen["name"] not in families:
         raise UsageError(
             f"the model of {task.name} must be one of {', '.join(families)}, but is"
-            f" {printable(repr(chosen['name']))}"
+            f" {printable(repr(chosen['name']))}{near_models(str(chosen['name']))}"
         )
     run = replace(run, model=chosen)
     if pretrained and "decode.beam" in task.settings:

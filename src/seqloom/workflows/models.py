@@ -6,11 +6,16 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from seqloom.config import SECTIONS
-from seqloom.models import about_sizes, all_families, encoder_families, model_family
-from seqloom.protocols import FittedModel
+from seqloom.errors import UsageError
+from seqloom.familiar_names import familiar_model
+from seqloom.models import about_sizes, all_families, families_for, model_family
+from seqloom.models.config_checks import fields_of_tasks
+from seqloom.protocols import FittedModel, Task
+from seqloom.registry import all_tasks, hub_task, task_to_train
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 from seqloom.tasks.setting_names import FITTED
 
@@ -38,23 +43,43 @@ def families() -> list[FamilySummary]:
     return listed
 
 
-def settings_of(name: str) -> list[dict[str, str]]:
-    """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown
-    one."""
+def settings_of(name: str, task_name: str | None = None) -> list[dict[str, str]]:
+    """key, default and meaning of every setting that a run with this family reads, in one task or in any.
+    Raises UsageError for an unknown name."""
+    named = [] if task_name is None else [task_to_train(task_name)]
+    name, _ = familiar_model(name, families_for(named[0]) if named else all_families())
     config, model, _ = model_family(name)
-    fitted = issubclass(model, FittedModel)
+    tasks = named or [task for task in all_tasks() if name in families_for(task)]
+    if named and name not in families_for(named[0]):
+        listed = ", ".join(families_for(named[0]))
+        raise UsageError(f"the model of {task_name} must be one of {listed}, but is {name!r}")
+    read = frozenset[str]().union(*(task.settings for task in tasks))
+    if issubclass(model, FittedModel):
+        read = frozenset(key for key in read if not key.startswith("train.") or key in FITTED)
+    read |= {f"model.{field}" for field in _model_fields(name, config, tasks)}
     settings = []
     for section, kind in {"model": config, **SECTIONS}.items():
-        if section == "head" and name not in encoder_families():
-            continue
         documented = meanings(kind)
         for field in dataclasses.fields(kind):
-            if field.name not in FROM_TOKENIZER | FROM_DATA:
-                key, meaning = f"{section}.{field.name}", documented.get(field.name, "")
-                if fitted and section == "train" and key not in FITTED:
-                    continue
+            key, meaning = f"{section}.{field.name}", documented.get(field.name, "")
+            if key in read:
                 settings.append({"key": key, "default": _default(field), "meaning": meaning})
     return settings
+
+
+def _model_fields(name: str, config: type, tasks: Sequence[Task]) -> set[str]:
+    """The fields of a family that a user may set in some of these tasks; in any where there is no task."""
+    names = {field.name for field in dataclasses.fields(config)} - FROM_TOKENIZER - FROM_DATA
+    own = fields_of_tasks(config)
+    if not tasks:
+        return names
+    return {
+        field
+        for field in names
+        for task in tasks
+        if field not in task.fixed_fields.get(name, {})
+        and (field not in own or hub_task(task.name) in own[field])
+    }
 
 
 def meanings(kind: type) -> dict[str, str]:

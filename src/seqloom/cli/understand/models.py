@@ -6,26 +6,28 @@ from seqloom.cli.options import Flag, Verb
 from seqloom.cli.terminal import put_json, put_table
 
 
-def models(name: str | None = None, /, *, json: Flag = False) -> None:
+def models(name: str | None = None, task: str | None = None, /, *, json: Flag = False) -> None:
     """List model families with their sizes and papers.
 
-    With NAME it lists every setting of a training with that family.
+    With NAME it lists the settings that a training with that family reads.
 
     Args:
-        name: A model family.
+        name: A model family, or what people call one, such as lstm.
+        task: A task: only settings that it reads are listed.
         json: One line of JSON instead of tables.
     """
     from seqloom.workflows.models import families, settings_of
 
     if name is not None:
-        settings = settings_of(name)
+        settings = settings_of(name, task)
         if json:
             put_json(settings)
             return
         rows: list[tuple[str, ...]] = [
             (setting["key"], setting["default"], setting["meaning"]) for setting in settings
         ]
-        put_table(f"Settings of a run with {name}", rows, ("--set", "default", "meaning"))
+        of_task = "" if task is None else f" for {task}"
+        put_table(f"Settings of a run with {name}{of_task}", rows, ("--set", "default", "meaning"))
         return
     listed = families()
     if json:
