@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seqloom
 from seqloom.config import DataConfig
+from seqloom.data.readers.nbest import NBest
 from seqloom.errors import DataError, UsageError
 from seqloom.tasks.language_modeling.score import Scorer
 from seqloom.workflows.analysis.rescore import (
@@ -267,3 +269,41 @@ def test_what_cannot_be_is_said_before_the_work(folder: Path, tmp_path: Path) ->
             rescored(folder, **options)
     with pytest.raises(DataError, match="all references are empty"):
         rescored(folder, tmp_path / "silent.jsonl")
+
+
+@pytest.mark.parametrize("model", ["seq2seq:tiny", "gpt:tiny", "recurrent_lm:tiny"])
+def test_a_model_of_text_pairs_scores_each_hypothesis_after_its_source(
+    model: str, folder: Path, tmp_path: Path
+) -> None:
+    """As the loss of a file of pairs counts it; from a table as from JSON."""
+    pairs = [(text, text.upper()) for text in TEXTS]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs))
+    train(
+        "translation",
+        [str(tmp_path / "pairs.tsv")],
+        output_dir=tmp_path / "pairs",
+        model=model,
+        settings=["train.max_steps=3", "data.tokenizer=characters"],
+    )
+    hypotheses = [pairs[0][1], pairs[1][1]]
+    content = {"id": "a", "source": pairs[0][0], "nbest": [{"text": text} for text in hypotheses]}
+    (tmp_path / "lists.jsonl").write_text(json.dumps(content) + "\n")
+    rows = [f"a\t{text}\t{pairs[0][0]}\n" for text in hypotheses]
+    (tmp_path / "lists.tsv").write_text("id\ttext\tsource\n" + "".join(rows))
+    found = []
+    for name in ("lists.jsonl", "lists.tsv"):
+        models = (str(tmp_path / "pairs"), "spaced")
+        result = rescored(folder, tmp_path / name, models)
+        (nbest,) = result.lists
+        found.append({text: fields["log_probability_pairs"] for text, fields in scored(nbest)})
+    assert found[0] == found[1]
+    for text in hypotheses:
+        (tmp_path / "one.tsv").write_text(f"{pairs[0][0]}\t{text}\n")
+        metrics = seqloom.load(tmp_path / "pairs").evaluate([str(tmp_path / "one.tsv")]).metrics
+        assert found[0][text] == pytest.approx(-metrics["loss"] * metrics["tokens"], rel=1e-4)
+    with pytest.raises(DataError, match="one text under 'source', from which pairs translates"):
+        rescored(folder, "test.jsonl", (str(tmp_path / "pairs"),))
+
+
+def scored(nbest: NBest) -> list[tuple[str, Any]]:
+    return list(zip(nbest.texts, nbest.fields, strict=True))

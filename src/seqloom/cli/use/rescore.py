@@ -30,7 +30,7 @@ class RescoreOptions:
     """Options of rescore."""
 
     beside: Folders = ()
-    """Another language model, with any tokenizer. May be given again."""
+    """Another model, with any tokenizer. May be given again."""
     tune: str | None = None
     """Lists with references. The weights that are best on them are used."""
     weights: str | None = None
@@ -54,7 +54,7 @@ def rescore(
     settings: Settings = (),
     json: Flag = False,
 ) -> None:
-    """Rescore n-best lists with language models.
+    """Rescore n-best lists with language models and translation models.
 
     The lists come from speech recognition, spelling correction or translation. Each hypothesis is chosen by
     its given score, the language models and its length. If the lists have references, a table shows the
@@ -62,7 +62,7 @@ def rescore(
     choice. Without references and without --output the best text of each list is written, one a line.
 
     Args:
-        folder: A run folder of a language model.
+        folder: A run folder of a language model, or of a model of text pairs, for lists with a source.
         nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (one row a hypothesis)
             or Moses' form (.nbest), also .gz. - is JSONL from standard input.
         settings: key=value for data.* and evaluate.*.

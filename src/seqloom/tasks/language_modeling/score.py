@@ -173,14 +173,14 @@ def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> t
     )
 
 
-def language_model(folder: str | Path) -> LoadedRun:
+def language_model(folder: str | Path | LoadedRun) -> LoadedRun:
     """The loaded run of a language model. Raises UsageError for a model of another task."""
-    run = load_run(folder)
+    run = folder if isinstance(folder, LoadedRun) else load_run(folder)
     if run.model_type in NO_LANGUAGE_MODEL:
         raise no_such_verb(run.folder, run.task, "score", run.model_type)
     if run.task != "text-generation":
         raise UsageError(
-            f"{printable(str(folder))}: must be a language model (of text-generation), but is one of"
+            f"{printable(str(run.folder))}: must be a language model (of text-generation), but is one of"
             f" {run.task}; try: seqloom evaluate"
         )
     return run

@@ -1,11 +1,11 @@
-"""Rescores n-best lists with language models: which hypothesis of each list is best, and how much better than
-the first one it is."""
+"""Rescores n-best lists with language models and models of text pairs: which hypothesis of each list is
+best, and how much better than the first one it is."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import final
@@ -24,9 +24,12 @@ from seqloom.evaluation.writing_systems import (
     require_bleu_tokenizer,
     script_without_spaces,
 )
+from seqloom.registry import hub_task
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import log_progress, logged_report
-from seqloom.tasks.language_modeling.score import Scorer, log_unlike_unknown
+from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.tasks.language_modeling.score import Scorer, language_model, log_unlike_unknown
+from seqloom.tasks.prompting.answers import TextPairAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ class RescoreConfig:
     `development`, or half the given score and half the models."""
 
     folders: Sequence[str]
-    """Of the language models."""
+    """Of the models: language models, and models that translate a list's source."""
     path: str
     """The n-best lists."""
     development: str | None = None
@@ -147,7 +150,7 @@ def rescore(config: RescoreConfig) -> Rescored:
     _check_given_scores(read)
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
     weights = None if config.weights is None else parsed_weights(config.weights, features, models)
-    scored = dict(zip(parts, _score(config.folders, models, read), strict=True))
+    scored = dict(zip(parts, _score(config.folders, models, config, read), strict=True))
     with_references = {part: _with_references(file) for part, file in scored.items()}
     if config.development is not None and not with_references["tuning"].lists:
         raise DataError(
@@ -233,7 +236,7 @@ def model_names(folders: Sequence[str]) -> list[str]:
     for folder, path in zip(folders, paths, strict=True):
         if paths.count(path) > 1:
             raise UsageError(
-                f"each language model must be given once, but {printable(folder)} is given twice"
+                f"each model must be given once, but {printable(folder)} is given twice"
             )
     short = [os.path.basename(path) for path in paths]
     names = []
@@ -333,32 +336,73 @@ def _check_given_scores(read: Sequence[list[NBest]]) -> None:
 
 
 def _score(
-    folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]
+    folders: Sequence[str], names: Sequence[str], config: RescoreConfig, read: Sequence[list[NBest]]
 ) -> list[ScoredLists]:
-    """Each model scores each text once, however often it occurs in the lists."""
-    texts = list(dict.fromkeys(text for lists in read for nbest in lists for text in nbest.texts))
-    models = []
+    """Each model scores each text once, however often it occurs in the lists; a model of text pairs each text
+    with its source."""
+    lists = [nbest for some in read for nbest in some]
+    models: list[Callable[[NBest], list[float]]] = []
     for folder, name in zip(folders, names, strict=True):
-        scorer = Scorer(folder)
-        scorer.log_unscored_token()
-        scores = list(
-            log_progress(
-                scorer.score(texts), f"of {counted(len(texts), 'text')} scored by {name}", every=15
-            )
-        )
-        models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
-        unknown = {score.text: score.unknown for score in scores}
-        groups = [[unknown[text] for text in nbest.texts] for lists in read for nbest in lists]
-        log_unlike_unknown(groups, "lists the hypotheses", name)
+        run = load_run(folder)
+        if hub_task(run.task) == "translation":
+            models.append(_given_sources(run, name, config.data.source or "source", lists))
+        else:
+            models.append(_of_texts(Scorer(language_model(run)), name, lists))
 
     def table(nbest: NBest) -> Floats:
         columns: list[Sequence[float]] = [] if nbest.scores is None else [nbest.scores]
-        for model in models:
-            columns.append([model[text] for text in nbest.texts])
+        columns += [model(nbest) for model in models]
         columns.append([len(text.split()) for text in nbest.texts])
         return np.array(columns, np.float64).T
 
-    return [ScoredLists(lists, list(map(table, lists))) for lists in read]
+    return [ScoredLists(some, list(map(table, some))) for some in read]
+
+
+def _of_texts(scorer: Scorer, name: str, lists: Sequence[NBest]) -> Callable[[NBest], list[float]]:
+    """log P(text) of each hypothesis of a list."""
+    texts = list(dict.fromkeys(text for nbest in lists for text in nbest.texts))
+    scorer.log_unscored_token()
+    about = f"of {counted(len(texts), 'text')} scored by {name}"
+    scores = {score.text: score for score in log_progress(scorer.score(texts), about, every=15)}
+    unknown = [[scores[text].unknown for text in nbest.texts] for nbest in lists]
+    log_unlike_unknown(unknown, "lists the hypotheses", name)
+
+    def of(nbest: NBest) -> list[float]:
+        return [max(scores[text].log_probability, IMPOSSIBLE) for text in nbest.texts]
+
+    return of
+
+
+def _given_sources(
+    run: LoadedRun, name: str, field: str, lists: Sequence[NBest]
+) -> Callable[[NBest], list[float]]:
+    """log P(text | source) of each hypothesis of a list. Raises DataError for a list without a source."""
+    pairs = [(_source(nbest, field, name), text) for nbest in lists for text in nbest.texts]
+    unique = list(dict.fromkeys(pairs))
+    found = dict(zip(unique, TextPairAnswers(run.model, run.tokenizer).score(unique), strict=True))
+    cut = len({source for source, text in unique if found[source, text].cut})
+    if cut:
+        logger.info(f"{counted(cut, 'source')} cut at the left to what {name} reads")
+
+    def of(nbest: NBest) -> list[float]:
+        source = _source(nbest, field, name)
+        return [max(found[source, text].value, IMPOSSIBLE) for text in nbest.texts]
+
+    return of
+
+
+def _source(nbest: NBest, field: str, name: str) -> str:
+    """What a list is a list of translations of. In a table each hypothesis has it."""
+    sources = {fields.get(field) for fields in (nbest.others, *nbest.fields)} - {None}
+    match list(sources):
+        case [str(source)]:
+            return source
+    raise DataError(
+        f"the list must have one text under {printable(field)!r}, from which {name} translates, but has"
+        f" {len(sources) or 'none'}; name another field with --set data.source=NAME",
+        nbest.path,
+        nbest.line,
+    )
 
 
 def _with_references(file: ScoredLists) -> ScoredLists:
