@@ -309,7 +309,13 @@ class Objective(Protocol):
 class UpdatingObjective(Protocol):
     """An objective that updates the model itself, where a gradient of all parameters would be too slow."""
 
-    def update(self, model: nn.Module, batch: Batch, rate: float) -> Loss:
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """What it keeps between steps, which a checkpoint holds."""
+        ...
+
+    def update(
+        self, model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer, rate: float
+    ) -> Loss:
         """Updates the model by one batch; the loss is that from before."""
         ...
 

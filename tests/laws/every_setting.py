@@ -38,7 +38,11 @@ from seqloom.models import families_for, model_family
 from seqloom.registry import TASKS, all_tasks
 from seqloom.tasks.model import load
 
-SIZES = SMALL | {"electra": SMALL["bert"]}
+SIZES = SMALL | {
+    "electra": SMALL["bert"],
+    "word2vec": {"vocabulary_size": 30, "width": 8},
+    "glove": {"vocabulary_size": 30, "width": 8},
+}
 WORDS = ("dog", "cat", "bird", "Haus", "boat", "park", "Tür", "red", "old", "small")
 TOPICS = ("pets", "birds", "things")
 

@@ -39,7 +39,8 @@ MODELS: dict[str, tuple[str, str, str]] = {
         "EncoderWithHeadConfig",
         "EncoderWithHead",
     ),
-    "word2vec": ("seqloom.models.word2vec", "Word2VecConfig", "Word2Vec"),
+    "word2vec": ("seqloom.models.word_vectors.word2vec", "Word2VecConfig", "Word2Vec"),
+    "glove": ("seqloom.models.word_vectors.glove", "GloveConfig", "Glove"),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class)."""

@@ -1,4 +1,4 @@
-"""The compiled loops and products that this machine can run, and the pass of word2vec.
+"""The compiled loops and products that this machine can run, and the passes of word2vec and GloVe.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -37,6 +37,8 @@ class NativeFunctions(NamedTuple):
     """(cell, whether backward, Sequence, threads)"""
     word2vec: Callable[..., None]
     """(Word2Vec, threads)"""
+    glove: Callable[..., None]
+    """(Glove, threads)"""
 
 
 NativeLibrary = dict[torch.dtype, NativeFunctions]
@@ -75,9 +77,12 @@ def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
     workspace_size.argtypes, workspace_size.restype = (_POINTER, _LONG, _LONG), _LONG
     run = loaded[f"seqloom_run_{kind}"]
     run.argtypes, run.restype = (_LONG, _LONG, _POINTER, _LONG), None
-    word2vec = loaded[f"seqloom_word2vec_{kind}"]
-    word2vec.argtypes, word2vec.restype = (_POINTER, _LONG), None
-    return NativeFunctions(gemm, workspace_size, run, word2vec)
+    passes = []
+    for name in ("word2vec", "glove"):
+        one = loaded[f"seqloom_{name}_{kind}"]
+        one.argtypes, one.restype = (_POINTER, _LONG), None
+        passes.append(one)
+    return NativeFunctions(gemm, workspace_size, run, *passes)
 
 
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:

@@ -3,6 +3,7 @@
 
 #include "cells.h"
 #include "gemm.h"
+#include "glove.h"
 #include "word2vec.h"
 
 #include <memory>
@@ -88,4 +89,7 @@ void seqloom_gemm_double(const seqloom::Gemm<double>* product, long threads) { s
 
 void seqloom_word2vec_float(const seqloom::Word2Vec<float>* pass, long threads) { seqloom::train(*pass, threads); }
 void seqloom_word2vec_double(const seqloom::Word2Vec<double>* pass, long threads) { seqloom::train(*pass, threads); }
+
+void seqloom_glove_float(const seqloom::Glove<float>* pass, long threads) { seqloom::train(*pass, threads); }
+void seqloom_glove_double(const seqloom::Glove<double>* pass, long threads) { seqloom::train(*pass, threads); }
 }

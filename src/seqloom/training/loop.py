@@ -107,7 +107,8 @@ class Trainer:
         """One update from one global batch, whatever the numbers of micro-batches and workers."""
         rate = learning_rate(self.config, step, total_steps)
         if isinstance(self.objective, UpdatingObjective):
-            loss = self.objective.update(self.model, self.load(rows, rows), rate)
+            batch = self.load(rows, rows)
+            loss = self.objective.update(self.model, batch, self.optimizer, rate)
             self._check_count(int(loss.count), rows, step)
             return StepResult(float(loss.total), int(loss.count), None, rate)
         total, count = self.accumulate_gradient(module, rows, step)

@@ -21,7 +21,16 @@ from seqloom.layers.low_rank import adapt, load_low_rank, low_rank_tensors, merg
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
-from seqloom.protocols import Batch, FittedModel, HiddenReader, Objective, Rows, State, TrainingData
+from seqloom.protocols import (
+    Batch,
+    FittedModel,
+    HiddenReader,
+    Objective,
+    Rows,
+    State,
+    TrainingData,
+    UpdatingObjective,
+)
 from seqloom.registry import task_to_train
 from seqloom.runs import run_folder
 from seqloom.runs.adapters import whole_parts, write_run_adapter
@@ -311,7 +320,12 @@ def start_training(
             trained=whole_parts(run_config, model_config),
         )
     objective = data.objective()
-    optimizer = make_optimizer(model, config)
+    if isinstance(objective, UpdatingObjective):
+        with world.together():
+            refuse_workers(world, run_config.task)
+        optimizer = objective.optimizer(model)
+    else:
+        optimizer = make_optimizer(model, config)
     data.initialise(model)
     if not run_folder.has_weights(folder):
         load_word_vectors(model, run_config, data.tokenizer)
@@ -329,6 +343,15 @@ def start_training(
         optimizer=optimizer,
         state=state,
     )
+
+
+def refuse_workers(world: World, task: str) -> None:
+    """Raises UsageError where several workers would each train the whole model."""
+    if world.size > 1:
+        raise UsageError(
+            f"{task} must be trained by one process, whose threads share the work (train.threads), but there"
+            f" are {world.size} workers; start it without torchrun"
+        )
 
 
 def log_start(training: Training) -> None:

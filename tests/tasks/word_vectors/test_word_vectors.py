@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,10 @@ import seqloom
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.protocols import Request
 from seqloom.text.vectors.word_vectors import read_word_vectors
+from seqloom.training.distributed import World
 from seqloom.training.loop import Progress
 from seqloom.workflows.exchange import export_model
-from seqloom.workflows.train import train
+from seqloom.workflows.train import refuse_workers, train
 
 GROUPS = (
     ("king", "queen", "prince", "palace", "crown", "throne"),
@@ -35,13 +39,19 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(text: Path, folder: Path, *settings: str, size: str = "tiny") -> Path:
+MODELS = {
+    "word2vec": ["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"],
+    "glove": ["train.threads=1", "train.batch_tokens=20", "train.epochs=10"],
+}
+
+
+def trained(text: Path, folder: Path, *settings: str, model: str = "word2vec") -> Path:
     train(
         "word-vectors",
         [str(text)],
         output_dir=folder,
-        model=f"word2vec:{size}",
-        settings=["train.threads=1", "train.batch_tokens=2000", "model.subsample=0", *settings],
+        model=f"{model}:tiny",
+        settings=[*MODELS[model], *settings],
     )
     return folder
 
@@ -75,24 +85,74 @@ def test_words_of_the_same_sentences_are_near(
     assert nearest(folder) == [set(group[1:]) for group in GROUPS]
 
 
-def test_a_stopped_training_ends_in_the_same_bits(text: Path, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", ["sum", "input", "output"])
+def test_glove_finds_the_words_of_the_same_sentences_near(
+    text: Path, tmp_path: Path, vectors: str
+) -> None:
+    folder = trained(text, tmp_path / "run", f"model.vectors={vectors}", model="glove")
+    assert nearest(folder) == [set(group[1:]) for group in GROUPS]
+    with pytest.raises(UsageError, match="must have a vector, but lonely has none"):
+        seqloom.load(folder).similar("lonely")
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_a_stopped_training_ends_in_the_same_bits(text: Path, tmp_path: Path, model: str) -> None:
     def stop(progress: Progress) -> None:
         if progress.step == 7:
             signal.raise_signal(signal.SIGTERM)
 
-    settings = ["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"]
+    whole = trained(text, tmp_path / "whole", model=model)
     result = train(
         "word-vectors",
         [str(text)],
         output_dir=tmp_path / "run",
-        model="word2vec:tiny",
-        settings=settings,
+        model=f"{model}:tiny",
+        settings=MODELS[model],
         progress=stop,
     )
     assert (result.stopped, result.step) == ("SIGTERM", 7)
     train(resume=tmp_path / "run")
     weights = "model.safetensors"
-    assert (tmp_path / "run" / weights).read_bytes() == (run / weights).read_bytes()
+    assert (tmp_path / "run" / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+def test_glove_has_the_same_bits_for_any_number_of_threads(text: Path, tmp_path: Path) -> None:
+    for threads in (1, 2):
+        trained(text, tmp_path / f"{threads}", f"train.threads={threads}", model="glove")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in "12")
+    assert one == two
+
+
+def test_the_loss_of_glove_is_its_objective_over_all_counts(text: Path, tmp_path: Path) -> None:
+    folder = trained(text, tmp_path / "run", "model.x_max=10", model="glove")
+    model = seqloom.load(folder).model.requires_grad_(False)
+    counts = Counter[tuple[str, str]]()
+    for line in text.read_text("utf-8").splitlines():
+        words = line.split()
+        for first, second in combinations(range(len(words)), 2):
+            for pair in ((words[first], words[second]), (words[second], words[first])):
+                counts[pair] += 1 / (second - first)  # type: ignore[assignment]
+    rows = {
+        word.decode(): row
+        for row, word in enumerate(seqloom.load(folder).run.tokenizer.token_bytes)
+    }
+    total = 0.0
+    for (a, b), count in counts.items():
+        i, j = rows[a], rows[b]
+        product = float(model.embedding.weight[i] @ model.output.weight[j])
+        error = product + float(model.bias[i]) + float(model.output_bias[j]) - np.log(count)
+        total += 0.5 * min(count / 10, 1) ** 0.75 * error**2
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["validation_loss"] == pytest.approx(total / len(counts), rel=1e-4)
+
+
+def test_several_workers_are_refused(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        UsageError, match=r"must be trained by one process.*but there are 2 workers"
+    ):
+        refuse_workers(World(0, 2), "word-vectors")
 
 
 def test_several_threads_are_said(
@@ -229,13 +289,16 @@ def test_a_classifier_begins_with_the_vectors_of_a_run(run: Path, tmp_path: Path
         (["train.weight_decay=0.1"], "train.weight_decay changes nothing for word-vectors"),
         (["model.tied=true", "model.vectors=sum"], "model.vectors=sum changes nothing with"),
         (["model.negatives=32"], "model.negatives must be less than or equal to 31"),
+        (["glove", "model.negatives=5"], "model.negatives"),
+        (["glove", "data.validation=[text.txt]"], "data.validation changes nothing for glove"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(
     text: Path, tmp_path: Path, settings: list[str], message: str
 ) -> None:
+    model = "glove" if "glove" in settings else "word2vec"
     with pytest.raises(SeqloomError, match=message):
-        trained(text, tmp_path / "run", *settings)
+        trained(text, tmp_path / "run", *[one for one in settings if one != model], model=model)
     assert not (tmp_path / "run" / "run.yaml").exists()
 
 

@@ -181,14 +181,18 @@ def prepare_stores(
     folder: Path,
     first: bool,
     extend: Callable[[TextTokenizer], TextTokenizer] = lambda learned: learned,
+    *,
+    holds_out: bool = True,
 ) -> CorpusStores:
     """Reads the documents, trains the tokenizer on the training part alone (or takes the folder's), builds
-    the stores. `extend`: what a new tokenizer gets beside what it learns."""
+    the stores. `extend`: what a new tokenizer gets beside what it learns. Where nothing is held out, both
+    stores are the same."""
     data = run_config.data
     split = DocumentSplit(data, run_config.train.seed)
     fingerprints = [fingerprint(path) for path in split.files]
     check_same_data(folder, fingerprints)
-    split.hold_out()
+    if holds_out:
+        split.hold_out()
     start = starting_point(run_config, folder, split.tokenizer_texts, first, extend)
     tokenizer = with_document_ends(start.tokenizer)
     common = {
@@ -207,7 +211,10 @@ def prepare_stores(
         )
 
     corpus = build(split.training, "training", split.train_files)
-    validation = build(split.validation, "validation", split.validation_files or split.train_files)
+    validation = corpus
+    if holds_out:
+        paths = split.validation_files or split.train_files
+        validation = build(split.validation, "validation", paths)
     if first:
         totals = {"training": asdict(corpus.totals), "validation": asdict(validation.totals)}
         record_data(folder, fingerprints, **totals)

@@ -29,13 +29,22 @@ class Word2VecObjective:
     def __init__(self, options: NegativeSampling) -> None:
         self.options = options
 
+    def optimizer(self, model: nn.Module) -> torch.optim.SGD:
+        """It keeps nothing between steps."""
+        return torch.optim.SGD(model.parameters())
+
     def __call__(self, model: nn.Module, batch: SentenceBatch) -> Loss:
         """The loss alone, by which nothing is updated."""
-        return self.update(model, batch, 0.0)
+        return self._loss(model, batch, 0.0)
+
+    def update(
+        self, model: nn.Module, batch: SentenceBatch, optimizer: torch.optim.Optimizer, rate: float
+    ) -> Loss:
+        """Updates the vectors. Its loss is that before each word's own update."""
+        return self._loss(model, batch, rate)
 
     @torch.no_grad()
-    def update(self, model: nn.Module, batch: SentenceBatch, rate: float) -> Loss:
-        """Updates the vectors. Its loss is that before each word's own update."""
+    def _loss(self, model: nn.Module, batch: SentenceBatch, rate: float) -> Loss:
         sentences = SentenceWords(batch.words.numpy(), batch.starts.numpy())
         pairs = self._pass(model, sentences, rate, int(batch.seed))
         return Loss(torch.tensor(pairs.loss, dtype=torch.float64), torch.tensor(pairs.count))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
+from seqloom.errors import UsageError
 from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, TRAINED_ON, data
-from seqloom.tasks.word_vectors.training_data import prepare_sentences
+from seqloom.tasks.word_vectors.cells import CellTrainingData, prepare_cells
+from seqloom.tasks.word_vectors.training_data import SentenceCorpus, prepare_sentences
 from seqloom.tasks.word_vectors.word_vectors import WordVectorModel
+from seqloom.text.tokenizers import WORD_TOKENIZERS
 
 READING = FILES | TABLE | data("text", "document")
 TRAIN = frozenset(
@@ -24,19 +29,35 @@ TRAIN = frozenset(
 )
 
 
+def prepare(run: RunConfig, folder: Path, first: bool) -> SentenceCorpus | CellTrainingData:
+    """Raises UsageError where tokens are no words."""
+    if run.data.tokenizer not in WORD_TOKENIZERS:
+        raise UsageError(
+            f"data.tokenizer must be {' or '.join(WORD_TOKENIZERS)} for word vectors, but is"
+            f" {run.data.tokenizer}, whose tokens are no words"
+        )
+    if run.model["name"] == "glove":
+        return prepare_cells(run, folder, first)
+    return prepare_sentences(run, folder, first)
+
+
+def unused(run: RunConfig) -> Mapping[str, str]:
+    """GloVe has no text that is held out."""
+    if run.model["name"] != "glove":
+        return {}
+    reason = "changes nothing for glove, whose loss is that of the counts of all its text"
+    return {"data.validation": f"data.validation {reason}"}
+
+
 def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
-    """As the original program has them; a step is a piece of the text."""
+    """As the original programs have them; a step is a piece of the text, or of the cells."""
     model = content.get("model", {})
     cbow = "cbow" in (model.get("size"), model.get("architecture"))
+    rates = {"epochs": 5.0, "learning_rate": 0.05 if cbow else 0.025, "schedule": "linear"}
+    if model.get("name") == "glove":
+        rates = {"epochs": 25.0, "learning_rate": 0.05, "schedule": "constant"}
     return {
-        "train": {
-            "epochs": 5.0,
-            "batch_tokens": 100_000,
-            "learning_rate": 0.05 if cbow else 0.025,
-            "schedule": "linear",
-            "warmup_steps": 0,
-            "device": "cpu",
-        },
+        "train": {"batch_tokens": 100_000, "warmup_steps": 0, "device": "cpu", **rates},
         "data": {"tokenizer": "words", "normalisation": "lower", "vocabulary": 100_000},
     }
 
@@ -44,16 +65,17 @@ def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
 WORD_VECTORS = Task(
     name="word-vectors",
     summary="a word in; the words nearest to it out",
-    models=("word2vec",),
+    models=("word2vec", "glove"),
     settings=READING
     | TRAINED_ON
     | data("tokenizer", "vocabulary", "normalisation", "learn_from")
     | TRAIN,
     reading=READING,
     open=partial(open_text_model, WordVectorModel),
-    training_data=prepare_sentences,
+    training_data=prepare,
     forms=forms_of_documents,
     defaults=defaults,
+    unused=unused,
     usage="seqloom predict {} words.txt",
     counted="pairs of words",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,15 +18,13 @@ from torch import nn
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.order import order
-from seqloom.errors import UsageError
 from seqloom.layers.negative_sampling import NegativeSampling, kept_probabilities, noise_table
-from seqloom.models.word2vec import Word2VecConfig
+from seqloom.models.word_vectors.word2vec import Word2VecConfig
 from seqloom.protocols import Rows
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.training_data import StepTrainingData, count_ids
 from seqloom.tasks.word_vectors.objective import SentenceBatch, Word2VecObjective
 from seqloom.text.special_tokens import SPECIAL_TOKENS
-from seqloom.text.tokenizers import WORD_TOKENIZERS
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +34,26 @@ MEASURED = 2**32 - 5
 """The epoch of text that is only measured: always the same draws."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class SentenceCorpus(CorpusTrainingData, StepTrainingData):
-    """Documents, each of which is a sentence, as the training loop reads them. A batch is one piece of the
-    text, a row: epoch · pieces + its number."""
-
-    kind: ClassVar = "sentences"
-    config: Word2VecConfig
+class PieceTrainingData(CorpusTrainingData, StepTrainingData):
+    """Training data in pieces, each of which is a batch and a row: epoch · pieces + its number."""
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         count = self.batches_an_epoch()
         for number in order(self.run.train.seed, epoch, start, count, count):
             yield np.array([epoch * count + number])
+
+    @abstractmethod
+    def batches_an_epoch(self) -> int: ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SentenceCorpus(PieceTrainingData):
+    """Documents, each of which is a sentence, as the training loop reads them."""
+
+    kind: ClassVar = "sentences"
+    config: Word2VecConfig
 
     def batches_an_epoch(self) -> int:
         return len(self._ends(self.corpus)) - 1
@@ -129,12 +135,6 @@ class SentenceCorpus(CorpusTrainingData, StepTrainingData):
 
 
 def prepare_sentences(run_config: RunConfig, folder: Path, first: bool) -> SentenceCorpus:
-    """Raises UsageError where tokens are no words."""
-    if run_config.data.tokenizer not in WORD_TOKENIZERS:
-        raise UsageError(
-            f"data.tokenizer must be {' or '.join(WORD_TOKENIZERS)} for word vectors, but is"
-            f" {run_config.data.tokenizer}, whose tokens are no words"
-        )
     start, corpus, validation = prepare_stores(run_config, folder, first)
     assert isinstance(start.config, Word2VecConfig)
     return SentenceCorpus(

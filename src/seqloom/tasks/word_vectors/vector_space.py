@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.models.word2vec import Word2Vec
+from seqloom.models.word_vectors.embeddings import WordEmbeddings
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.vectors.word_vectors import WordVectors
@@ -112,6 +112,6 @@ class VectorSpace:
 
 def space_of(run: LoadedRun) -> VectorSpace:
     """The words of a trained model."""
-    vectors = cast(Word2Vec, run.model).vectors()[len(SPECIAL_TOKENS) :]
+    vectors = cast(WordEmbeddings, run.model).vectors()[len(SPECIAL_TOKENS) :]
     words = run.tokenizer.token_bytes[len(SPECIAL_TOKENS) :]
     return VectorSpace([word.decode() for word in words], vectors.cpu().numpy())

@@ -15,12 +15,13 @@ from typing import Annotated, Literal, final
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from seqloom.config import STRICT
 from seqloom.layers.negative_sampling import MOST_NEGATIVES, WIDEST_WINDOW, padded_rows
 from seqloom.models.config_checks import Size, field_problems, raise_problems
 from seqloom.models.sizes import named_sizes
+from seqloom.models.word_vectors.embeddings import WhichVectors, WordEmbeddings
 
 
 @final
@@ -51,7 +52,7 @@ class Word2VecConfig:
     """
     tied: bool = False
     """Whether a word has the same vector as an input and as a target."""
-    vectors: Literal["input", "output", "sum"] = "input"
+    vectors: WhichVectors = "input"
     """Which vectors others use: v, u, or v + u."""
 
     def __post_init__(self) -> None:
@@ -67,27 +68,18 @@ SIZES, ABOUT = named_sizes("word2vec")
 
 
 @final
-class Word2Vec(nn.Module):
+class Word2Vec(WordEmbeddings):
     """Two embeddings, trained by `tasks/word_vectors/objective.py`."""
 
     def __init__(self, config: Word2VecConfig) -> None:
         super().__init__()
         self.config = c = config
+        self.chosen = c.vectors
         self.embedding = _embedding(c.vocabulary_size, c.width)
         self.output = None if c.tied else _embedding(c.vocabulary_size, c.width)
         with torch.no_grad():
             # u = 0, as in the original program: the first steps move u alone
             self.embedding.weight.uniform_(-0.5 / c.width, 0.5 / c.width)
-
-    @property
-    def targets(self) -> nn.Embedding:
-        """The vectors u."""
-        return self.embedding if self.output is None else self.output
-
-    def vectors(self) -> Tensor:
-        """`(vocabulary, width)`: those that others use."""
-        v, u = self.embedding.weight.detach(), self.targets.weight.detach()
-        return {"input": v, "output": u, "sum": v + u}[self.config.vectors]
 
 
 def _embedding(rows: int, width: int) -> nn.Embedding:

@@ -1,0 +1,1 @@
+"""Models whose weights are what is wanted: a vector of each word"""
