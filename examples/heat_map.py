@@ -17,6 +17,7 @@ seqloom.train(
     settings=["data.tokenizer=characters", "train.max_steps=150", "train.batch_rows=32"],
 )
 explanation = seqloom.load(folder / "run").explain("abcd", str(folder / "heat_map.svg"))
-print(explanation.attention.output)
-print(explanation.attention.weights.round(decimals=2))  # a row for each token written
+print(explanation.numbers["output"])
+for row in explanation.numbers["weights"]:  # for each token written
+    print([round(weight, 2) for weight in row])
 print(explanation.picture)

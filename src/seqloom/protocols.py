@@ -166,21 +166,6 @@ class PrefixReader(Protocol):
 
 
 @runtime_checkable
-class AttentiveEncoderDecoder(EncoderDecoder, Protocol):
-    """An encoder-decoder that can show where it looks in the source."""
-
-    @property
-    def has_attention(self) -> bool:
-        """False for one that was built without attention."""
-        ...
-
-    def attention_weights(self, tokens: Tensor, state: State) -> Tensor:
-        """`(rows, steps, source)`, or `(rows, layers, heads, steps, source)`: the weights of attention when
-        the model predicts what follows each token. The state is that before the first token."""
-        ...
-
-
-@runtime_checkable
 class FittedModel(Protocol):
     """A class of models that are estimated from a text in one go, without gradients."""
 

@@ -239,8 +239,10 @@ def test_mistakes_are_one_line(
         return one_line(command("explain", lstm, *words, "--output", tmp_path / "x.png"))
 
     data = pairs / "val.jsonl"
-    assert "takes no --target" in refused(data, "--gradient-flow", "--target", "a")
-    assert "needs data" in refused("--gradient-flow")
+    assert "--target changes nothing of gradient-flow" in refused(
+        data, "--gradient-flow", "--target", "a"
+    )
+    assert "needs data" in refused("--show", "gradient-flow")
     assert "rows must be at least 1, but is 0" in refused(data, "--gradient-flow", "--rows", "0")
     assert f"each run must be given once, but {lstm} is given twice" in refused(
         data, "--gradient-flow", "--beside", lstm
@@ -250,10 +252,10 @@ def test_mistakes_are_one_line(
     assert "must be a run folder" in one_line(
         command("explain", lstm, data, "--gradient-flow", "--beside", tmp_path), 1
     )
-    assert "--rows belongs to --gradient-flow" in refused("a b", "--rows", "3")
-    assert "--beside to that or to --layer-weights" in refused("a b", "--beside", lstm)
-    assert "one TEXT, but 2 texts are given" in refused("a", "b")
-    assert "one TEXT, but 0 texts are given" in refused()
+    assert "--rows changes nothing of" in refused("a b", "--rows", "3")
+    assert "--beside changes nothing of" in refused("a b", "--beside", lstm)
+    assert "of translation, but 2 texts are given" in refused("a", "b")
+    assert "must hold a word" in refused()
     assert not list(tmp_path.iterdir())
 
     monkeypatch.setattr(

@@ -90,7 +90,7 @@ OF_LANGUAGE_MODELS = {
     "rescore",
     "prompt",
 }
-OF_OTHERS = {"predict", "explain"}
+OF_OTHERS = {"predict"}
 
 
 def test_a_run_folder_is_one_kind_of_model_on_all_pages() -> None:

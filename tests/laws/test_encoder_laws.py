@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import (
     AttentionInputs,
@@ -113,7 +114,7 @@ def test_an_empty_row_disturbs_nobody(encoder: Any) -> None:
 @torch.no_grad()
 def test_looks_sum_to_one_and_to_nothing_at_padding(encoder: Any) -> None:
     inputs, mask = laws_of(encoder).padded("left")
-    looks = encoder.attention_weights(inputs, mask)
+    looks = attention_maps(encoder, lambda: encoder(inputs, mask))["self"]
     assert looks.shape == (3, 2, encoder.config.heads, inputs.shape[1], inputs.shape[1])
     for row in range(len(ROWS)):
         close(looks[row].sum(-1), torch.ones_like(looks[row][..., 0]))

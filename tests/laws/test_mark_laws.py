@@ -27,8 +27,8 @@ from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.complete import Completer
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.tasks.language_modeling.score import Scorer
-from seqloom.tasks.translation.attention import attention_of
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
+from seqloom.tasks.translation.translator import Translator
 from seqloom.workflows.analysis.degeneration import (
     HumanText,
     continue_prompts,
@@ -455,20 +455,20 @@ def test_each_head_has_its_map(name: str) -> None:
     """(layers, heads, target, source), each row a distribution. The sides are what is read, and what is
     written after what begins it."""
     tokenizer = Letters(MARKS[name])
-    seen = attention_of(bundle_of(tokenizer, "translation"), "abc", "de")
+    model = Translator(bundle_of(tokenizer, "translation"))
+    seen = model.explain("abc", show="attention", target="de").numbers
     special_ids = tokenizer.special_ids
-    assert seen.source == [
+    assert seen["source"] == [
         *tokenizer.pieces(special_ids.prefix),
         "a",
         "b",
         "c",
         *tokenizer.pieces(special_ids.suffix),
     ]
-    assert seen.target == ["d", "e", *tokenizer.pieces([special_ids.eos or 0])]
-    assert seen.weights.shape == (3, 2, 3, len(seen.source))
-    torch.testing.assert_close(seen.weights.sum(-1), torch.ones(3, 2, 3))
-    with pytest.raises(UsageError, match="looks at a source"):
-        attention_of(bundle_of(tokenizer), "abc")
+    assert seen["target"] == ["d", "e", *tokenizer.pieces([special_ids.eos or 0])]
+    weights = torch.tensor(seen["weights"])
+    assert weights.shape == (3, 2, 3, len(seen["source"]))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 3))
 
 
 def test_marks_stand_around_what_is_read_and_written() -> None:

@@ -13,9 +13,9 @@ from seqloom.errors import UsageError
 from seqloom.layers.attention import (
     SCORES,
     AdditiveScores,
+    AttentionScores,
     BilinearScores,
     DotScores,
-    Scores,
     attention_weights,
     weighted_mean,
 )
@@ -28,7 +28,7 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def scorer(kind: str, memory_width: int = WIDTH) -> Scores:
+def scorer(kind: str, memory_width: int = WIDTH) -> AttentionScores:
     """With all weights and biases drawn at random."""
     made = SCORES[kind](WIDTH, memory_width, INNER).double()
     with torch.no_grad():
@@ -41,22 +41,22 @@ def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
-def additive(made: Scores, s: Tensor, h: Tensor) -> float:
+def additive(made: AttentionScores, s: Tensor, h: Tensor) -> float:
     assert isinstance(made, AdditiveScores)
     u, v, w, b = made.memory.weight, made.score.weight[0], made.query.weight, made.query.bias
     return sum(float(v[k]) * math.tanh(float(w[k] @ s + b[k] + u[k] @ h)) for k in range(INNER))
 
 
-def dot(_: Scores, s: Tensor, h: Tensor) -> float:
+def dot(_: AttentionScores, s: Tensor, h: Tensor) -> float:
     return sum(float(a) * float(b) for a, b in zip(s, h, strict=True))
 
 
-def bilinear(made: Scores, s: Tensor, h: Tensor) -> float:
+def bilinear(made: AttentionScores, s: Tensor, h: Tensor) -> float:
     assert isinstance(made, BilinearScores)
     return float(s @ (made.memory.weight @ h))
 
 
-FORMULAS: dict[str, tuple[Callable[[Scores, Tensor, Tensor], float], int]] = {
+FORMULAS: dict[str, tuple[Callable[[AttentionScores, Tensor, Tensor], float], int]] = {
     "additive": (additive, 3),
     "dot": (dot, WIDTH),
     "bilinear": (bilinear, 3),

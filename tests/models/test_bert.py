@@ -23,6 +23,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.models.bert import ABOUT, SIZES, Bert, BertConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -179,7 +180,7 @@ def test_looks_are_those_of_the_equations(model: Bert) -> None:
     c = model.config
     text = torch.tensor([TEXT])
     mask = torch.ones(1, 5, dtype=torch.bool)
-    looks = model.attention_weights(text, mask)
+    looks = attention_maps(model, lambda: model(text, mask))["self"]
     assert looks.shape == (1, c.layers, c.heads, 5, 5)
     first: Any = model.stack.blocks[0]
     x = model._embed(text, torch.arange(5), None)[0]

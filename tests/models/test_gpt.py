@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import KeyValueCache
 from seqloom.layers.transformer.positions import apply_rotary, rotary_angles, sinusoids
@@ -140,11 +141,16 @@ def written_out(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
     return norm(model.stack.norm, x) @ matrix.T, torch.stack(looks)
 
 
+def looks_of(model: GPT, tokens: Tensor) -> Tensor:
+    """`(rows, layers, heads, steps, steps)`"""
+    return attention_maps(model, lambda: model(tokens, None))["self"]
+
+
 @torch.no_grad()
 def test_logits_and_weights_are_the_equations(model: GPT) -> None:
     tokens = tokens_of(3, 7)
     logits, state = model(tokens, None)
-    looks = model.attention_weights(tokens)
+    looks = looks_of(model, tokens)
     assert looks.shape == (3, model.config.layers, model.config.heads, 7, 7)
     assert state.length == 7
     for row in range(3):
@@ -379,11 +385,11 @@ def test_a_batch_is_its_rows_alone(model: GPT) -> None:
     tokens = tokens_of(4, 6)
     tokens[2, 3], tokens[3, 4:] = BOS, PAD
     hidden, _ = model.read(tokens, None)
-    looks = model.attention_weights(tokens)
+    looks = looks_of(model, tokens)
     for row in range(4):
         true = tokens[row : row + 1] != PAD
         close(hidden[row][true[0]], model.read(tokens[row : row + 1], None)[0][0][true[0]])
-        close(looks[row], model.attention_weights(tokens[row : row + 1])[0])
+        close(looks[row], looks_of(model, tokens[row : row + 1])[0])
     assert torch.equal(looks[2, :, :, 3:, :3], torch.zeros_like(looks[2, :, :, 3:, :3]))
     assert torch.equal(looks[3, :, :, :, 4:], torch.zeros_like(looks[3, :, :, :, 4:]))
 

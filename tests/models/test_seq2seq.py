@@ -14,6 +14,7 @@ from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.attention import AdditiveScores, BilinearScores
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.layer import RecurrentLayer
@@ -252,6 +253,12 @@ def test_contexts_enter_where_they_say() -> None:
         assert torch.allclose(before, after) != repeats
 
 
+def looks_of(model: Seq2Seq, tokens: Tensor, sources: Tensor) -> Tensor:
+    """`(rows, steps, source)`"""
+    maps = attention_maps(model, lambda: model(tokens, model.encode(sources)))
+    return maps["cross"][:, 0, 0]
+
+
 @torch.no_grad()
 def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_points_at_them() -> None:
     for attention in ("additive", "none"):
@@ -268,8 +275,7 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
             turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(sources))[0]
         )
         if attention != "none":
-            looks = turned.attention_weights(tokens, turned.encode(sources))
-            expected = plain.attention_weights(tokens, plain.encode(flipped))
+            looks, expected = looks_of(turned, tokens, sources), looks_of(plain, tokens, flipped)
             close(looks[0], expected[0].flip(-1))
             close(looks[1, :, :3], expected[1, :, :3].flip(-1))
 
@@ -280,24 +286,20 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
 def test_attended_rows_sum_to_1_over_true_tokens_only(attention: str, query: str) -> None:
     model = drawn(attention=attention, attend_from=query)
     short = [4, 3, EOS]
-    alone = model.attention_weights(ids(TOKENS), model.encode(ids(short)))
+    alone = looks_of(model, ids(TOKENS), ids(short))
     assert alone.shape == (1, len(TOKENS), len(short))
     for pads, places in (([PAD, PAD], slice(0, 3)), ([], slice(2, 5))):
         sources = ids(SOURCE, [*short, *pads] if pads else [PAD, PAD, *short])
-        looks = model.attention_weights(ids(TOKENS, TOKENS), model.encode(sources))
+        looks = looks_of(model, ids(TOKENS, TOKENS), sources)
         close(looks.sum(-1), torch.ones(2, len(TOKENS)).double())
         close(looks[1, :, places], alone[0])
         assert looks[1][:, sources[1] == PAD].eq(0).all()
         assert looks[0].gt(0).all()
 
 
-def test_without_attention_there_is_one_vector_to_look_at() -> None:
+def test_without_attention_there_is_nothing_to_look_at() -> None:
     model = drawn(attention="none")
-    assert (
-        model.attention_weights(ids(TOKENS), model.encode(ids(SOURCE)))
-        .eq(torch.ones(1, len(TOKENS), 1))
-        .all()
-    )
+    assert attention_maps(model, lambda: model(ids(TOKENS), model.encode(ids(SOURCE)))) == {}
 
 
 def test_embeddings_are_shared_and_tied_as_asked() -> None:

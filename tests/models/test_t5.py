@@ -24,6 +24,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.transformer.positions import distance_buckets
 from seqloom.models.t5 import ABOUT, SIZES, T5, T5Config
 from seqloom.protocols import NeuralDecodable
@@ -145,7 +146,7 @@ def test_logits_and_looks_are_the_equations(model: T5) -> None:
         torch.tensor([TARGET, TARGET[::-1]]),
     )
     logits, _ = model(target, model.encode(source))
-    looks = model.attention_weights(target, model.encode(source))
+    looks = attention_maps(model, lambda: model(target, model.encode(source)))["cross"]
     for row, (text, where) in enumerate(((SOURCE, slice(0, 8)), (other, slice(1, 4)))):
         expected, weights = written_out(model, text, target[row].tolist())
         close(logits[row], expected)

@@ -24,6 +24,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.transformer.positions import sinusoids
 from seqloom.models.transformer import ABOUT, SIZES, Transformer, TransformerConfig
 from seqloom.protocols import NeuralDecodable
@@ -167,7 +168,7 @@ def test_logits_and_looks_are_the_equations(model: Transformer) -> None:
     other = [4, 4, 7]
     source, target = torch.tensor([SOURCE, [*other, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
     logits, _ = model(target, model.encode(source))
-    looks = model.attention_weights(target, model.encode(source))
+    looks = attention_maps(model, lambda: model(target, model.encode(source)))["cross"]
     for row, text in enumerate((SOURCE, other)):
         expected, weights = written_out(model, text, target[row].tolist())
         close(logits[row], expected)

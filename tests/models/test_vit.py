@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
+from seqloom.explaining.attention_maps import attention_maps
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.models.vit import ABOUT, SIZES, ViT, ViTConfig
 
@@ -131,13 +132,16 @@ def written_out(model: ViT, image: Tensor) -> tuple[Tensor, list[Tensor]]:
     return y if model.head is None else model.head(y), looks
 
 
+def looks_of(model: ViT, images: Tensor) -> Tensor:
+    """`(rows, layers, heads, 1 + patches, 1 + patches)`"""
+    return attention_maps(model, lambda: model(images))["self"]
+
+
 def test_equations(model: ViT) -> None:
     images = images_for(model)
     expected = [written_out(model, image) for image in images]
     close(model(images), torch.stack([logits for logits, _ in expected]))
-    close(
-        model.attention_weights(images), torch.stack([torch.stack(looks) for _, looks in expected])
-    )
+    close(looks_of(model, images), torch.stack([torch.stack(looks) for _, looks in expected]))
 
 
 # transformers
@@ -345,7 +349,7 @@ def test_positions_at_other_sizes() -> None:
 
 def test_attention_sums_to_one_and_dropout_is_only_for_training(model: ViT) -> None:
     images = images_for(model)
-    looks = model.attention_weights(images)
+    looks = looks_of(model, images)
     steps = 1 + model.config.patches
     assert looks.shape == (3, model.config.layers, model.config.heads, steps, steps)
     close(looks.sum(-1), torch.ones(looks.shape[:-1], dtype=torch.float64))

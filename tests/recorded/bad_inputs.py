@@ -440,7 +440,7 @@ BAD = [
     ),
     bad("exact-beams", "exact s2s data/test.en --beams one"),
     bad("exact-sampling", "exact s2s data/test.en --set decode.strategy=sample --limit 1"),
-    bad("explain-language", "explain gpt 'the dog'"),
+    bad("explain-no-attention", "explain rnn 'the dog' --show attention"),
     bad("explain-rows", "explain s2s 'the dog' --rows 3"),
     bad("explain-output", "explain s2s 'the dog' --output picture.bmp"),
     bad("gradient-flow-gpt", "explain gpt data/held.txt --gradient-flow --output g.json"),

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,8 +15,8 @@ import seqloom.workflows.demo as module
 from seqloom.config import DecodeConfig
 from seqloom.data.synthetic.pairs import DatePair, DatePhrases, date_phrases
 from seqloom.protocols import Evaluation
-from seqloom.tasks.translation.attention import attention_of
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
+from seqloom.tasks.translation.translator import Translator
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
 
@@ -64,13 +64,15 @@ def test_what_chooses_the_checkpoint_is_not_reported_on(
         measured.append([(source, target) for source, target in pairs])
         return evaluate_pairs(model, tokenizer, pairs, decode)
 
-    def recorded_attention(bundle: Any, text: str) -> Any:
+    class Undrawn(NamedTuple):
+        def save(self, _: Path) -> None: ...
+
+    def recorded(_: Translator, text: str) -> Undrawn:
         drawn.append(text)
-        return attention_of(bundle, text)
+        return Undrawn()
 
     monkeypatch.setattr(module, "evaluate_pairs", watched)
-    monkeypatch.setattr(module, "attention_of", recorded_attention)
-    monkeypatch.setattr(module, "draw_attention", lambda *_, **__: None)
+    monkeypatch.setattr(Translator, "explain", recorded)
     result = demo(str(tmp_path / "demo"), 1, lambda _: None)
     chosen_by = [
         json.loads(line)["source"]

@@ -19,7 +19,7 @@ import seqloom
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
 from seqloom.runs import run_folder
-from seqloom.tasks.translation.attention import attention_of
+from seqloom.tasks.translation.translator import Translator
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
@@ -561,9 +561,9 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
         bundle = run_folder.load_run(folder)
         for source, target in PAIRS:
-            assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(
-                tokenizer(text_target=target).input_ids
-            )
+            seen = Translator(bundle).explain(source, target=target)
+            expected = bundle.tokenizer.pieces(tokenizer(text_target=target).input_ids)
+            assert seen.numbers["target"] == expected
 
 
 OTHER_FORMATS = ("huggingface", "onnx", "arpa")

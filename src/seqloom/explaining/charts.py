@@ -40,6 +40,8 @@ _FONT = "Liberation Sans, Arial, DejaVu Sans, sans-serif"  # vl-convert brings t
 _INK, _FAINT_INK = "#1c2733", "#5b6875"
 # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
 BLUES = ["#edf2f8", "#5b90c4", "#08306b"]
+ORANGE_TO_BLUE = ["#c1560f", "#ffffff", "#0b5fa5"]
+"""Below 0, 0, above 0; darker is farther from 0, for those who print without colour."""
 LINES = [
     "#0868ac",
     "#e6550d",
@@ -183,13 +185,19 @@ def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path)
         chart.save(image, format="png", ppi=144)  # twice the 72 that make a point one pixel
         write_atomic(path, image.getvalue())
     elif suffix == ".svg":
-        text = io.StringIO()
-        chart.save(text, format="svg")
-        write_atomic(path, text.getvalue())
+        write_atomic(path, svg_of(chart))
     elif suffix == ".html":
         write_atomic(path, _page(chart))
     else:
         write_atomic(path, chart.to_json(indent=None) + "\n")
+
+
+def svg_of(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
+    """Raises MissingExtraError without the extra `plot`."""
+    require_extra()
+    text = io.StringIO()
+    chart.save(text, format="svg")
+    return text.getvalue()
 
 
 def _page(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:

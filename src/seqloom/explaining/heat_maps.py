@@ -11,17 +11,18 @@ import numpy
 from numpy.typing import ArrayLike
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import BLUES, EMPTY, Fields, require_extra, styled
+from seqloom.explaining.charts import BLUES, EMPTY, ORANGE_TO_BLUE, Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
 
 Grid = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
 
-MOST_WORDS = 200
+MOST_WORDS = 256
 """The most words along one side of a heat map; no viewer opens a larger picture."""
-MOST_CELLS = 100_000
+MOST_CELLS = 60_000
 """In one picture of all heads, likewise."""
+MOST_HEADS = 1024
 
 _LONGEST_LABEL = 20  # characters
 _ROUNDING = 0.01  # how far from 0..1 a weight may be: bfloat16 has 8 bits
@@ -104,7 +105,8 @@ def head_heat_maps(
     pieces: bool = False,
 ) -> alt.Chart:
     """`weights` is `(layers, heads, target, source)` in 0..1; the rest is as for `attention_heat_map`. Layers
-    and heads are counted from 1.
+    and heads are counted from 1. Where all weights would be too many for a picture, a cell is the largest
+    weight of several words, and the subtitle says so.
 
     Raises UsageError as that does, and where the heads are more than one picture can show.
     """
@@ -116,14 +118,21 @@ def head_heat_maps(
             f"weights of heads must be (layers, heads, target, source), but are {grid.shape}"
         )
     layers, heads = grid.shape[:2]
-    if grid.size > MOST_CELLS:
+    if layers * heads > MOST_HEADS:
         raise UsageError(
-            f"{layers} layers of {heads} heads with {len(target)} x {len(source)} weights each must be"
-            f" {MOST_CELLS:,} weights at most, but are {grid.size:,}; show a shorter sentence"
+            f"one picture can show {MOST_HEADS:,} heads, but there are {layers} layers of {heads}; show one"
         )
+    checked = numpy.empty_like(grid)
+    for layer, head in numpy.ndindex(layers, heads):
+        checked[layer, head] = weight_grid(grid[layer, head], len(target), len(source))
+    words = words_of_a_cell(checked.shape)
+    if words > 1:
+        checked = pooled(checked, words)
+        subtitle = f"{subtitle} A cell is the largest weight of {words} x {words} tokens.".strip()
+        source, target = source[::words], target[::words]
     records = []
     for layer, head in numpy.ndindex(layers, heads):
-        for i, row in enumerate(weight_grid(grid[layer, head], len(target), len(source))):
+        for i, row in enumerate(checked[layer, head]):
             place = {"layer": layer + 1, "head": head + 1, "target": i}
             records.append({**place, "weight": row.round(3).tolist()})
     require_extra()
@@ -148,6 +157,26 @@ def head_heat_maps(
     return styled(
         chart, title, subtitle, cell * len(columns) * heads, title or "Attention of each head"
     )
+
+
+def words_of_a_cell(shape: tuple[int, ...]) -> int:
+    """How many words along each side share a cell, so that weights `(layers, heads, target, source)` are
+    MOST_CELLS at most."""
+    layers, heads, rows, columns = shape
+    words = 1
+    while layers * heads * -(-rows // words) * -(-columns // words) > MOST_CELLS:
+        words += 1
+    return words
+
+
+def pooled(grid: Grid, words: int) -> Grid:
+    """The largest weight of each block of `words` x `words`, in `(layers, heads, target, source)`."""
+    layers, heads, rows, columns = grid.shape
+    down, across = -(-rows // words), -(-columns // words)
+    padded = numpy.zeros((layers, heads, down * words, across * words))
+    padded[..., :rows, :columns] = grid
+    largest: Grid = padded.reshape(layers, heads, down, words, across, words).max(axis=(3, 5))
+    return largest
 
 
 def _cells(records: list[Fields]) -> alt.Chart:
@@ -187,6 +216,13 @@ def weight_scale(lowest: float, highest: float) -> alt.Scale:
     import altair as alt
 
     return alt.Scale(domain=[lowest, highest], range=BLUES, interpolate="lab")
+
+
+def signed_scale(largest: float) -> alt.Scale:
+    """Colours of numbers from -largest to largest: orange, white, blue, which all eyes tell apart."""
+    import altair as alt
+
+    return alt.Scale(domain=[-largest, 0, largest], range=ORANGE_TO_BLUE, interpolate="lab")
 
 
 def check_words(side: str, words: Sequence[str]) -> None:

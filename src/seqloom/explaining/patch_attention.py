@@ -1,5 +1,5 @@
 """Where a Vision Transformer looks: how much [CLS] attends to each patch, through all layers, and in each
-head of the last.
+head of one; and what it needs: how much a score falls where a patch is covered (Zeiler and Fergus 2014).
 
 Attention rollout (Abnar and Zuidema 2020): A_l = (mean of the heads + I) / 2, since the residual connection
 of a block adds its input to its output; [CLS] sees the patches by its row of A_L ... A_1.
@@ -7,7 +7,7 @@ of a block adds its input to its output; [CLS] sees the patches by its row of A_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.errors import printable
 from seqloom.explaining.charts import require_extra, styled
-from seqloom.explaining.heat_maps import cell_scale, weight_scale
+from seqloom.explaining.heat_maps import cell_scale, signed_scale, weight_scale
 
 if TYPE_CHECKING:
     import altair as alt
@@ -42,16 +42,36 @@ def rollout(weights: Tensor) -> Tensor:
     return product[0, 1:]
 
 
+def occluded(inputs: Tensor, size: int, score: Callable[[Tensor], Tensor]) -> Tensor:
+    """inputs `(1, channels, height, width)`, score `(rows, ...) -> (rows,)` -> how much the score falls where
+    a patch is 0, the mean of the colours: `(down, across)`."""
+    down, across = inputs.shape[2] // size, inputs.shape[3] // size
+    falls = torch.zeros(down, across, dtype=torch.float64)
+    whole = score(inputs)[0]
+    for row in range(down):
+        covered = inputs.repeat(across, 1, 1, 1)
+        for column in range(across):
+            covered[
+                column,
+                :,
+                row * size : (row + 1) * size,
+                column * size : (column + 1) * size,
+            ] = 0
+        falls[row] = whole - score(covered)
+    return falls
+
+
 def patch_panels(
     pixels: NDArray[np.uint8],
     looks: dict[str, NDArray[np.float64]],
     *,
     title: str = "",
     subtitle: str = "",
+    signed: bool = False,
 ) -> alt.VConcatChart:
     """The picture `(height, width, 1 or 3)`, and beside it a panel for each name of `looks`: weights `(down,
-    across)` of the patches, each panel from 0 to its largest. Raises MissingExtraError without the extra
-    `plot`."""
+    across)` of the patches, each panel from 0 to its largest; `signed`: from minus to plus the largest, 0 in
+    white. Raises MissingExtraError without the extra `plot`."""
     require_extra()
     import altair as alt
 
@@ -60,7 +80,9 @@ def patch_panels(
     color = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
     panels = [_panel(image, "image", color)]
     for name, grid in looks.items():
-        color = alt.Color("value:Q", scale=weight_scale(0.0, float(grid.max()) or 1.0), legend=None)
+        largest = float(np.abs(grid).max()) or 1.0
+        scale = signed_scale(largest) if signed else weight_scale(0.0, largest)
+        color = alt.Color("value:Q", scale=scale, legend=None)
         panels.append(_panel(grid.round(6).tolist(), name, color))
     rows = []
     for first in range(0, len(panels), COLUMNS):

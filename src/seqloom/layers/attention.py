@@ -7,20 +7,124 @@ mean.
 
 Each scorer has two halves: `keys(memory)`, which depends on the input only and is formed once per input, and
 `scores(query, keys)`, once per step.
+
+Whatever has weights of attention, in any model, is a `WatchedAttention`: `watched_attention` shows its
+weights, and can change them.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 
+Watcher = Callable[[Tensor], Tensor]
+"""Sees weights of attention, and returns those that are used in their place."""
+
+
+class WatchedAttention(nn.Module):
+    """A module that has weights of attention."""
+
+    watcher: Watcher | None = None
+
+    def seen(self, weights: Tensor) -> Tensor:
+        """The weights that are used."""
+        return weights if self.watcher is None else self.watcher(weights)
+
+
+@contextmanager
+def watched_attention(
+    model: nn.Module, change: Callable[[str, Tensor], Tensor] = lambda _, weights: weights
+) -> Iterator[dict[str, list[Tensor]]]:
+    """Inside, the weights of each module of attention are in the list of its name, one for each call:
+    `(rows, heads, queries, keys)` in a Transformer, `(rows, ..., keys)` elsewhere. `change`, given a name and
+    weights, may return others, which are used and seen."""
+    modules = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, WatchedAttention)
+    }
+    seen: dict[str, list[Tensor]] = {name: [] for name in modules}
+
+    def watch(name: str, weights: Tensor) -> Tensor:
+        used = change(name, weights)
+        seen[name].append(used)
+        return used
+
+    try:
+        for name, module in modules.items():
+            module.watcher = partial(watch, name)
+        yield seen
+    finally:
+        for module in modules.values():
+            module.watcher = None
+
+
+class HeadAttention(WatchedAttention):
+    """softmax(Q Kᵀ · scale + mask) V in each head (Vaswani et al. 2017, 3.2). A query with nothing to see
+    gets 0."""
+
+    def __init__(self, heads: int, scale: float, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.scale, self.dropout = heads, scale, dropout
+
+    def mixed(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+    ) -> Tensor:
+        """`(rows, heads, steps, head_width)` each -> the same. The weights are formed only where they are
+        watched: `scaled_dot_product_attention` never holds them."""
+        if self.watcher is None:
+            dropout = self.dropout if self.training else 0.0
+            return F.scaled_dot_product_attention(
+                query,
+                keys,
+                values,
+                attn_mask=mask,
+                dropout_p=dropout,
+                is_causal=causal,
+                scale=self.scale,
+            )
+        scores = query @ keys.transpose(2, 3) * self.scale
+        if mask is None:
+            mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device)
+            mask = mask.tril() if causal else mask
+        elif mask.dtype != torch.bool:
+            scores, mask = scores + mask.clamp(min=torch.finfo(mask.dtype).min), mask > -torch.inf
+        return self.watcher(attention_weights(scores, mask)) @ values
+
+
+class AttentionScores(WatchedAttention):
+    """Scores of a query of a recurrent decoder."""
+
+    @abstractmethod
+    def keys(self, memory: Tensor) -> Tensor:
+        """`(inputs, source, memory_width)` -> `(inputs, source, width)`."""
+
+    @abstractmethod
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """query `(rows, ..., query_width)`, keys `(rows, source, width)` -> `(rows, ..., source)`."""
+
+    def weights(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """`(rows, ..., source)`, 0 where the mask `(rows, ..., source)` is false."""
+        return self.seen(attention_weights(self.scores(query, keys), mask))
+
 
 @final
-class AdditiveScores(nn.Module):
+class AdditiveScores(AttentionScores):
     """`v · tanh(W s + U h)`."""
 
     def __init__(self, query_width: int, memory_width: int, width: int) -> None:
@@ -42,7 +146,7 @@ class AdditiveScores(nn.Module):
 
 
 @final
-class DotScores(nn.Module):
+class DotScores(AttentionScores):
     """`s · h`. Raises UsageError where the widths differ."""
 
     def __init__(self, query_width: int, memory_width: int, _: int) -> None:
@@ -63,7 +167,7 @@ class DotScores(nn.Module):
 
 
 @final
-class BilinearScores(nn.Module):
+class BilinearScores(AttentionScores):
     """`s · W h`."""
 
     def __init__(self, query_width: int, memory_width: int, _: int) -> None:
@@ -85,9 +189,7 @@ def _products(query: Tensor, keys: Tensor) -> Tensor:
     return (rows @ keys.transpose(1, 2)).view(*query.shape[:-1], keys.shape[1])
 
 
-Scores = AdditiveScores | DotScores | BilinearScores
-
-SCORES: dict[str, type[AdditiveScores] | type[DotScores] | type[BilinearScores]] = {
+SCORES: dict[str, Callable[[int, int, int], AttentionScores]] = {
     "additive": AdditiveScores,
     "dot": DotScores,
     "bilinear": BilinearScores,

@@ -16,7 +16,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.attention import attention_weights, weighted_mean
+from seqloom.layers.attention import WatchedAttention, attention_weights, weighted_mean
 from seqloom.layers.linear import linear
 
 Pooling = Literal["first", "last", "mean", "max", "sum", "attention"]
@@ -73,7 +73,7 @@ def _at(hidden: Tensor, steps: Tensor) -> Tensor:
 
 
 @final
-class AttentionPooling(nn.Module):
+class AttentionPooling(WatchedAttention):
     """How much each state counts: `a = softmax_t(v · tanh(W h_t))`."""
 
     def __init__(self, width: int) -> None:
@@ -87,4 +87,5 @@ class AttentionPooling(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """hidden `(rows, steps, width)`, mask `(rows, steps)` -> a `(rows, steps)`, 0 at padding."""
-        return attention_weights(torch.tanh(linear(hidden, self.weight)) @ self.vector, mask)
+        scores = torch.tanh(linear(hidden, self.weight)) @ self.vector
+        return self.seen(attention_weights(scores, mask))

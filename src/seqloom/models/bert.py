@@ -26,10 +26,8 @@ from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.transformer.block_config import BlockConfig, make_norm
 from seqloom.layers.transformer.blocks import (
-    AttentionInputs,
     Stack,
     padding_and_positions,
-    padding_mask,
 )
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
@@ -198,14 +196,6 @@ class Bert(nn.Module):
         assert self.next_sentence is not None
         logits: Tensor = self.next_sentence(self.pooled(hidden))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def attention_weights(
-        self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None
-    ) -> Tensor:
-        """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
-        _, positions = padding_and_positions(mask)
-        x = self._embed(inputs, positions, segments)
-        return self.stack.weights(x, AttentionInputs(padding_mask(mask)))
 
     def _embed(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         """`x_0`: `(rows, steps, width)`."""

@@ -227,10 +227,6 @@ class GPT(nn.Module):
         if not self.config.tie_output:
             self.output.requires_grad_(False)
 
-    def attention_weights(self, tokens: Tensor) -> Tensor:
-        """`(rows, layers, heads, steps, steps)`: where each head looks at each token, read from the start."""
-        return self.stack.weights(*self._embed(tokens, self._mask_and_positions(tokens, None)))
-
     def _mask_and_positions(self, tokens: Tensor, state: KeyValueCache | None) -> MaskAndPositions:
         c = self.config
         document_start = c.bos_id if c.documents == "separate" else None

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.protocols import (
-    AttentiveEncoderDecoder,
     EncoderDecoder,
     NeuralDecodable,
     OutputLayer,
@@ -129,17 +128,6 @@ class PromptTunedEncoderDecoder(PromptTuned):
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         logits, state = self.base(tokens, state)
         return logits, state
-
-    @property
-    def has_attention(self) -> bool:
-        """False for one that was built without attention."""
-        base = self.base
-        return isinstance(base, AttentiveEncoderDecoder) and base.has_attention
-
-    def attention_weights(self, tokens: Tensor, state: State) -> Tensor:
-        """`(..., steps, length + source)`: the prompt comes first."""
-        weights: Tensor = self.base.attention_weights(tokens, state)
-        return weights
 
 
 class PromptedState(NamedTuple):

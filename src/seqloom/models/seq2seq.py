@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
+from seqloom.layers.attention import SCORES, AttentionScores, weighted_mean
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
@@ -227,7 +227,7 @@ class Seq2Seq(nn.Module):
             c.embedding_width, c.encoder_width, c.encoder_layers, bidirectional=c.bidirectional
         )
         self.bridge = Bridge(c)
-        self.attention: Scores | None = None
+        self.attention: AttentionScores | None = None
         if c.attention != "none":
             self.attention = SCORES[c.attention](c.output_width, c.memory_width, c.attention_width)
         self.reads_context = (
@@ -268,59 +268,36 @@ class Seq2Seq(nn.Module):
 
     def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after them."""
-        hidden, after, _ = self._decode(tokens, state)
-        return hidden, after
-
-    def forward(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
-        hidden, state = self.read(tokens, state)
-        return self.output.logits(hidden), state
-
-    @property
-    def has_attention(self) -> bool:
-        """False where it has one context vector."""
-        return self.attention is not None
-
-    def attention_weights(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        """`(rows, steps, source)`: the weights when the model predicts what follows each token."""
-        return self._decode(tokens, state)[2]
-
-    def _decode(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState, Tensor]:
         memory = state.memory.value
         if state.source is not memory.inputs:
             memory = AttentionMemory(*(part.index_select(0, state.source) for part in memory))
         mask = tokens != self.config.pad_id
         embedded = self.dropout(self.target_embedding(tokens))
-        if self.attention is not None and self.reads_context:
-            decoded, hidden, contexts, weights = self.attend_then_step(
-                embedded, mask, state.hidden, memory
-            )
-        else:
-            decoded, hidden, contexts, weights = self.step_then_attend(
-                embedded, mask, state.hidden, memory
-            )
-        return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden), weights
+        attends_first = self.attention is not None and self.reads_context
+        decode = self.attend_then_step if attends_first else self.step_then_attend
+        decoded, hidden, contexts = decode(embedded, mask, state.hidden, memory)
+        return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden)
+
+    def forward(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
 
     def attend_then_step(
         self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
-    ) -> tuple[Tensor, CellState, Tensor, Tensor]:
+    ) -> tuple[Tensor, CellState, Tensor]:
         """Bahdanau: s_{t-1} is the query, and the context c_t an input of s_t; so the loop is over time."""
         assert self.attention is not None
         if not embedded.shape[1]:
-            rows, source, width = memory.values.shape
-            zeros = [
-                embedded.new_zeros(rows, 0, size)
-                for size in (self.config.output_width, width, source)
-            ]
-            return zeros[0], hidden, zeros[1], zeros[2]
+            rows, _, width = memory.values.shape
+            no_outputs = embedded.new_zeros(rows, 0, self.config.output_width)
+            return no_outputs, hidden, embedded.new_zeros(rows, 0, width)
         first = self.decoder.stack[0]
         from_tokens = first.input_product(embedded).unbind(dim=1)
         step, keep = Stepper(self.decoder, len(embedded)), StepMask(mask)
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
-        outputs, contexts, all_weights = [], [], []
+        outputs, contexts = [], []
         for t, from_token in enumerate(from_tokens):
-            weights = attention_weights(
-                self.attention.scores(layers[-1][0], memory.keys), memory.mask
-            )
+            weights = self.attention.weights(layers[-1][0], memory.keys, memory.mask)
             context = weighted_mean(weights, memory.values)
             # the part of the first layer's product that the token gives was formed for all steps at once
             from_context = first.input_product(context, start=self.config.embedding_width)
@@ -328,28 +305,20 @@ class Seq2Seq(nn.Module):
             layers = [keep(t, new, old) for new, old in zip(after, layers, strict=True)]
             outputs.append(output)
             contexts.append(context)
-            all_weights.append(weights)
-        return (
-            torch.stack(outputs, 1),
-            stack_states(layers),
-            torch.stack(contexts, 1),
-            torch.stack(all_weights, 1),
-        )
+        return torch.stack(outputs, 1), stack_states(layers), torch.stack(contexts, 1)
 
     def step_then_attend(
         self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
-    ) -> tuple[Tensor, CellState, Tensor, Tensor]:
+    ) -> tuple[Tensor, CellState, Tensor]:
         """Luong: s_t is the query, and the context enters the output only. Without attention all contexts are
         the same."""
         context = memory.values[:, :1].expand(-1, embedded.shape[1], -1)
         inputs = torch.cat([embedded, context], dim=-1) if self.reads_context else embedded
         decoded, hidden = self.decoder(inputs, mask, hidden)
         if self.attention is None:
-            return decoded, hidden, context, torch.ones_like(decoded[..., :1])
-        weights = attention_weights(
-            self.attention.scores(decoded, memory.keys), memory.mask[:, None]
-        )
-        return decoded, hidden, weighted_mean(weights, memory.values), weights
+            return decoded, hidden, context
+        weights = self.attention.weights(decoded, memory.keys, memory.mask[:, None])
+        return decoded, hidden, weighted_mean(weights, memory.values)
 
 
 @final

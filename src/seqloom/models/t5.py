@@ -129,8 +129,6 @@ SIZES, ABOUT = named_sizes("t5")
 class T5(nn.Module):
     """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
 
-    has_attention = True
-
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.config = c = config
@@ -210,14 +208,6 @@ class T5(nn.Module):
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
-
-    def attention_weights(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
-        each token. The state is that before the first token."""
-        call = mask_and_positions(tokens, None, self.config.pad_id)
-        return self.decoder.weights(
-            *self._embed(tokens, None, call), CrossAttentionInputs.of(state)
-        )
 
     def _embed(
         self, tokens: Tensor, past: KeyValueCache | None, call: MaskAndPositions

@@ -173,10 +173,6 @@ class ViT(nn.Module):
         state = hidden[:, 1:] if self.config.head == "patches" else hidden[:, 0]
         return state if self.head is None else self.head(state)
 
-    def attention_weights(self, images: Tensor) -> Tensor:
-        """Where each head looks: `(rows, layers, heads, 1 + patches, 1 + patches)`."""
-        return self.stack.weights(self._embed(images), ALL_PATCHES)
-
     def _embed(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """`z_0`."""
         c = self.config

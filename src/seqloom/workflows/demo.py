@@ -16,7 +16,6 @@ from typing import Any, final
 from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.runs.run_folder import load_run
-from seqloom.tasks.translation.attention import attention_of, draw_attention
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translator import Translator
 from seqloom.training.loop import Progress
@@ -93,9 +92,9 @@ def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> D
         report = evaluate_pairs(bundle.model, bundle.tokenizer, texts, bundle.decode)
         return round(report.metrics["exact_match"], 2)
 
-    attention = attention_of(bundle, max((pair.phrase for pair in years), key=len))
-    draw_attention(attention, heatmap, "Where the model looks as it writes a date", pieces=False)
-    draw_attention(attention, heatmap.with_suffix(".svg"), pieces=False)
+    looks = Translator(bundle).explain(max((pair.phrase for pair in years), key=len))
+    looks.save(heatmap)
+    looks.save(heatmap.with_suffix(".svg"))
     shown = spread(years, EXAMPLES)
     predictions = Translator(bundle).predict([pair.phrase for pair in shown])
     examples: list[tuple[str, ...]] = []

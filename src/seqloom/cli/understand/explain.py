@@ -1,9 +1,10 @@
-"""The verb explain: attention over a text or an image, gradient flow through time, or weights of layers."""
+"""The verb explain: what a model does, as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -11,26 +12,43 @@ from seqloom.cli.options import Data, Flag, Folders, Settings, Verb, read_settin
 from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.errors import UsageError, counted
 
+Hidden = Annotated[bool, Parameter(negative="", show=False)]
+"""An older name of --show NAME."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
     """Options of explain."""
 
+    show: str | None = None
+    """The picture:
+    attention (where it looks), attribution (what each word adds to the answer), gradient-flow (of recurrent
+    layers, through time), layer-weights (what a task reads of each layer of an ELMo).
+    By default what suits the task."""
     target: str | None = None
-    """An output text to explain. By default the model's own."""
-    gradient_flow: Flag = False
-    """Follow the gradient of the loss back through the recurrent layers, step by step, on the first examples
-    of the files."""
+    """What is explained: a label, a tag, an option, or a text to write. By default the model's own answer."""
+    foil: str | None = None
+    """Of attribution: an answer to compare the target with. By default the next best."""
+    method: str | None = None
+    """Of attribution: leave-one-out (the default) or integrated-gradients."""
+    word: int | None = None
+    """Of attribution: the number of the word whose tag is explained."""
+    part: str | None = None
+    """Of attention: encoder, decoder, cross, self or pooling."""
+    layer: int | None = None
+    """Of attention: one layer, from 1 on."""
+    head: int | None = None
+    """Of attention: one head, from 1 on."""
     rows: int | None = None
-    """With --gradient-flow: number of pairs. By default 64."""
-    layer_weights: Flag = False
-    """Show how much of each layer of an ELMo the task reads (s_k and γ); no text is taken."""
+    """Of gradient-flow: number of rows. By default 64."""
     beside: Folders = ()
-    """With --gradient-flow or --layer-weights: another run folder to compare with. May be given again."""
+    """Of gradient-flow and layer-weights: another run folder to compare with. May be given again."""
     output: str | None = None
-    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default attention.png, gradient-flow.png or
-    layer-weights.png."""
+    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default the name of what is shown, such as
+    attention.png."""
+    gradient_flow: Hidden = False
+    layer_weights: Hidden = False
 
 
 def explain(
@@ -41,42 +59,41 @@ def explain(
     settings: Settings = (),
     json: Flag = False,
 ) -> None:
-    """Draw where a model looks, or how gradients flow in it.
+    """Draw what a model does.
 
-    The picture shows where it looks in a text while it writes its output, or in an image. With
-    --gradient-flow it shows how the gradient changes on its way back through time, with --layer-weights
-    what a task reads of each layer of an ELMo.
+    docs/explaining.md says what each picture can tell, and what it cannot.
 
     Args:
-        folder: A run folder. Only a model with attention can show where it looks.
-        text: The source text, or an image file. With --gradient-flow: files of pairs, or of texts for a
-            language model, in the same forms as for train.
-        settings: key=value for decode.*, or with --gradient-flow for data.*.
+        folder: A run folder.
+        text: The text, or the two of a pair; a question and its context; a text and its options; or an image
+            file. With gradient-flow: files in the same forms as for train.
+        settings: key=value for decode.*, or with gradient-flow for data.*.
         json: All numbers as one line of JSON.
     """
-    if options.layer_weights:
-        _explain_layer_weights(folder, text, options, settings, json)
+    defaults = vars(ExplainOptions())
+    given = {name: value for name, value in vars(options).items() if value != defaults[name]}
+    show = given.pop("show", None)
+    for name in ("gradient_flow", "layer_weights"):
+        show = name.replace("_", "-") if given.pop(name, False) else show
+    if show == "gradient-flow":
+        _explain_gradient_flow(folder, text, given, settings, json)
         return
-    if options.gradient_flow:
-        _explain_gradient_flow(folder, text, options, settings, json)
+    if show == "layer-weights":
+        _explain_layer_weights(folder, text, given, settings, json)
         return
-    if options.rows is not None or options.beside:
-        raise UsageError(
-            "--rows belongs to --gradient-flow, --beside to that or to --layer-weights; leave them out, or"
-            " add it"
-        )
-    if len(text) != 1:
-        raise UsageError(
-            f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes"
-        )
+    refuse_others(given, {"rows", "beside"}, show or "this picture")
     from seqloom.protocols import Request
     from seqloom.runs.output_files import PICTURES, new_file
     from seqloom.tasks.model import load
 
-    request = Request(decode=read_settings(settings, ("decode",)).decode, target=options.target)
-    picture = options.output or "attention.png"
-    new_file(picture, PICTURES)  # refused before the work, not after it
-    explanation = load(folder).explain(text[0], picture, request)
+    request = Request(decode=read_settings(settings, ("decode",)).decode)
+    output = given.pop("output", None)
+    if output is not None:
+        new_file(output, PICTURES)  # refused before the work, not after it
+    model = load(folder)
+    show = show or model.default_show()
+    new_file(output or f"{show}.png", PICTURES)
+    explanation = model.explain(text, output or f"{show}.png", request, show=show, **given)
     if json:
         put_json(explanation.summary())
         return
@@ -84,28 +101,34 @@ def explain(
         put(line)
 
 
+def refuse_others(given: Mapping[str, object], others: set[str], show: str) -> None:
+    """Raises UsageError for an option of another picture."""
+    for name in sorted(others & given.keys()):
+        raise UsageError(f"--{name} changes nothing of {show}; leave it out")
+
+
 def _explain_gradient_flow(
-    folder: str, data: Sequence[str], options: ExplainOptions, settings: Sequence[str], json: bool
+    folder: str,
+    data: Sequence[str],
+    given: Mapping[str, Any],
+    settings: Sequence[str],
+    json: bool,
 ) -> None:
-    if options.target is not None:
-        raise UsageError(
-            "--gradient-flow takes no --target: the targets are those of the data; leave it out"
-        )
-    given = read_settings(settings, ("data",))
+    refuse_others(given, given.keys() - {"rows", "beside", "output"}, "gradient-flow")
+    read = read_settings(settings, ("data",))
     if not data:
         raise UsageError(
-            "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"
-            " for train"
+            "gradient-flow needs data: seqloom explain FOLDER DATA --show gradient-flow, with files as for"
+            " train"
         )
     from seqloom.workflows.analysis.gradient_flow import LEGEND, explain_gradient_flow
 
-    rows = 64 if options.rows is None else options.rows
     report = explain_gradient_flow(
-        [folder, *options.beside],
+        [folder, *given.get("beside", ())],
         data,
-        given.data,
-        rows=rows,
-        output=options.output or "gradient-flow.png",
+        read.data,
+        rows=given.get("rows", 64),
+        output=given.get("output", "gradient-flow.png"),
     )
     if json:
         put_json(report.summary())
@@ -120,19 +143,19 @@ def _explain_gradient_flow(
 def _explain_layer_weights(
     folder: str,
     texts: Sequence[str],
-    options: ExplainOptions,
+    given: Mapping[str, Any],
     settings: Sequence[str],
     json: bool,
 ) -> None:
-    others = options.gradient_flow, options.target, options.rows
-    if texts or settings or any(one not in (None, False) for one in others):
+    refuse_others(given, given.keys() - {"beside", "output"}, "layer-weights")
+    if texts or settings:
         raise UsageError(
-            "--layer-weights shows numbers of the model itself: it takes FOLDER, --beside, --output and"
-            " --json; leave the rest out"
+            "layer-weights are numbers of the model itself: no text is read, and no setting; leave them out"
         )
     from seqloom.workflows.analysis.layer_weights import explain_layer_weights
 
-    report = explain_layer_weights([folder, *options.beside], options.output or "layer-weights.png")
+    output = given.get("output", "layer-weights.png")
+    report = explain_layer_weights([folder, *given.get("beside", ())], output)
     if json:
         put_json(report.summary())
         return

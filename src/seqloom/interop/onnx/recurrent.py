@@ -143,7 +143,7 @@ class AttentionStep(nn.Module):
         def step(old: CellState, token: Tensor) -> tuple[CellState, Tensor]:
             embedded = self.model.target_embedding(token)[:, None]
             # there is no dropout mask
-            decoded, new, contexts, _ = self.step(embedded, None, old, memory)  # type: ignore[arg-type]
+            decoded, new, contexts = self.step(embedded, None, old, memory)  # type: ignore[arg-type]
             hidden = self.model.readout(decoded, embedded, contexts)[:, 0]
             return _where(token != self.model.config.pad_id, new, old), hidden.clone()
 

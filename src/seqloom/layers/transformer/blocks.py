@@ -5,8 +5,7 @@
     norm after    z = LN(x + A(x)),  y = LN(z + F(z))                                   Vaswani et al. 2017
     norm before   z = x + A(LN x),   y = z + F(LN z),  and one LN after the last block  Radford et al. 2019
 
-d_K is the width of one head. A query with nothing to see gets 0. The weights of attention are formed only
-on demand (`weights`): `scaled_dot_product_attention` never holds them.
+d_K is the width of one head. A query with nothing to see gets 0.
 
 An encoder's rows are packed: only attention knows that they are rows, all else works on `(tokens, width)`
 without padding.
@@ -15,14 +14,12 @@ without padding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seqloom.layers.attention import attention_weights
+from seqloom.layers.attention import HeadAttention
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig, make_norm
 from seqloom.layers.transformer.cross_attention import CrossAttention, CrossAttentionInputs
@@ -87,14 +84,11 @@ def padding_mask(mask: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @final
-class SelfAttention(nn.Module):
+class SelfAttention(HeadAttention):
     """Self-attention; query, key and value of all heads in one product."""
 
     def __init__(self, config: BlockConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.dropout = config.attention_dropout
-        self.scale = config.scale
+        super().__init__(config.heads, config.scale, config.attention_dropout)
         self.query_key_value = Linear(config.width, 3 * config.inner_width, bias=config.biases)
         self.output = Linear(config.inner_width, config.width, bias=config.biases)
 
@@ -113,34 +107,12 @@ class SelfAttention(nn.Module):
             length = inputs.past_length + x.shape[1]
             keys, values = cache.keys[:, :, :length], cache.values[:, :, :length]
         mask = inputs.mask if isinstance(inputs.mask, Tensor) else None
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            query,
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=mask is None and inputs.mask == "causal",
-            dropout_p=dropout,
-            scale=self.scale,
-        )
-        mixed = mixed.transpose(1, 2).flatten(2)
+        causal = mask is None and inputs.mask == "causal"
+        mixed = self.mixed(query, keys, values, mask, causal=causal).transpose(1, 2).flatten(2)
         if inputs.packing is not None:
             mixed = inputs.packing.pack(mixed)
         output: Tensor = self.output(mixed)
         return output, cache
-
-    def weights(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
-        """The weights of attention for x, read from the start: `(rows, heads, steps, steps)`, 0 at what is
-        masked."""
-        query, keys, _ = self._project(x, inputs)
-        scores = query @ keys.transpose(2, 3) * self.scale
-        mask = inputs.mask
-        if not isinstance(mask, Tensor):
-            everything = torch.ones(scores.shape[2:], dtype=torch.bool, device=x.device)
-            mask = everything.tril() if mask == "causal" else everything
-        elif mask.dtype != torch.bool:
-            scores, mask = scores + mask.clamp(min=torch.finfo(mask.dtype).min), mask > -math.inf
-        return attention_weights(scores, mask)
 
     def _project(self, x: Tensor, inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of each token: `(rows, heads, steps, head_width)` each."""
@@ -198,20 +170,6 @@ class Block(nn.Module):
         x = x + (self.dropout(added) if self.training else added)
         return x if self.norm_first else norm(x)
 
-    def weights(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
-        """The weights of self-attention: `(rows, heads, steps, steps)`."""
-        return self.attention.weights(self._before(self.attention_norm, x), inputs)
-
-    def cross_weights(
-        self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs, layer: int
-    ) -> Tensor:
-        """Weights of attention to the encoder: `(rows, heads, steps, source)`. x is read from the start."""
-        attended, _ = self.attention(self._before(self.attention_norm, x), inputs)
-        x = self._after(self.attention_norm, x, attended)
-        return self.cross_attention.weights(
-            self._before(self.cross_attention_norm, x), cross, layer
-        )
-
 
 @final
 class Stack(nn.Module):
@@ -257,17 +215,3 @@ class Stack(nn.Module):
         """memory `(inputs, source, width)` -> its keys and values for the cross-attention of each layer."""
         layers = (block.cross_attention for block in self.blocks)
         return tuple(layer.keys_values(memory) for layer in layers)  # type: ignore[operator, union-attr]
-
-    def weights(
-        self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs | None = None
-    ) -> Tensor:
-        """The weights of attention for x, read from the start: `(rows, layers, heads, steps, steps)`; with
-        `cross` those to the encoder, `(..., source)`."""
-        weights = []
-        for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
-            if cross is None:
-                weights.append(block.weights(x, inputs))
-            else:
-                weights.append(block.cross_weights(x, inputs, cross, layer))
-            x, _ = block(x, inputs, None, cross, layer)
-        return torch.stack(weights, dim=1)

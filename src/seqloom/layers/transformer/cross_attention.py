@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from seqloom.layers.attention import attention_weights
+from seqloom.layers.attention import HeadAttention
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.key_value_cache import KeysValues, KeyValueCache
@@ -122,15 +121,12 @@ class CrossAttentionInputs(NamedTuple):
 
 
 @final
-class CrossAttention(nn.Module):
+class CrossAttention(HeadAttention):
     """Queries from the decoder; keys and values, in one product, from the encoder. Vaswani et al. 2017,
     3.2.3."""
 
     def __init__(self, config: BlockConfig, memory_width: int | None = None) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.dropout = config.attention_dropout
-        self.scale = config.scale
+        super().__init__(config.heads, config.scale, config.attention_dropout)
         self.query = Linear(config.width, config.inner_width, bias=config.biases)
         self.key_value = Linear(
             memory_width or config.width, 2 * config.inner_width, bias=config.biases
@@ -156,29 +152,11 @@ class CrossAttention(nn.Module):
             query = query.new_zeros(count * size, steps, query.shape[2]).index_copy_(
                 0, slots, query
             )
-        dropout = self.dropout if self.training else 0.0
         # The rows of one input are further steps of one row, which all look at the same keys.
-        mixed = F.scaled_dot_product_attention(
-            query.view(count, size * steps, self.heads, -1).transpose(1, 2),
-            keys,
-            values,
-            attn_mask=inputs.mask,
-            dropout_p=dropout,
-            scale=self.scale,
-        )
+        query = query.view(count, size * steps, self.heads, -1).transpose(1, 2)
+        mixed = self.mixed(query, keys, values, inputs.mask)
         mixed = mixed.transpose(1, 2).reshape(count * size, steps, -1)
         if slots is not None:
             mixed = mixed.index_select(0, slots)
         output: Tensor = self.output(mixed)
         return output
-
-    def weights(self, x: Tensor, inputs: CrossAttentionInputs, layer: int) -> Tensor:
-        """The weights of attention for x: `(rows, heads, steps, source)`; 0 at padding."""
-        source = inputs.groups.source
-        query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        keys = inputs.memory.layers[layer].keys[source]
-        if inputs.memory.mask is None:
-            mask = torch.ones_like(keys[:, :, :, 0], dtype=torch.bool)
-        else:
-            mask = inputs.memory.mask[source][:, None]
-        return attention_weights(query @ keys.transpose(2, 3) * self.scale, mask[:, :, None])

@@ -29,7 +29,10 @@ from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
-from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput, encoder_input
+from seqloom.tasks.model import single_path
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ Vectors = NDArray[np.float32]
 
 
 @final
-class SentenceEncoder(TextModel):
+class SentenceEncoder(ExplainedModel):
     """An encoder of texts, ready to be asked.
 
     seqloom.load("runs/minilm").vectors(["A dog runs.", "A cat sleeps."])
@@ -51,7 +54,11 @@ class SentenceEncoder(TextModel):
     damaged. Logs what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"lines"})}
+    reads: ClassVar = {
+        "evaluate": frozenset({"data"}),
+        "explain": frozenset(),
+        "predict": frozenset({"lines"}),
+    }
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
@@ -91,6 +98,9 @@ class SentenceEncoder(TextModel):
         for vector in self.stream(texts, 1 if request.interactive else CHUNK):
             numbers = vector.tolist()
             yield Answer(" ".join(f"{number:.8g}" for number in numbers), {"vector": numbers})
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        return encoder_input(self.encoder, self.tokenizer, one_text(texts, self.task))
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well the cosine of two texts agrees with the scores that people gave them."""

@@ -28,13 +28,17 @@ from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import RUN, LoadedRun
 from seqloom.runs.settings import data_config, run_config_in
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, Vectors, batches, encoded
+from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
+from seqloom.tasks.fill_mask import explained_input
 from seqloom.tasks.fill_mask.masked_scores import measure_masked
 from seqloom.tasks.fill_mask.pseudo_likelihood import measure_alone, pseudo_log_probs
 from seqloom.tasks.fill_mask.replaced_scores import measure_replaced
 from seqloom.tasks.fill_mask.row_settings import masked_rows
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.training_data import with_document_ends
-from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.model import single_path
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +67,7 @@ class Filled(NamedTuple):
 
 
 @final
-class MaskFiller(TextModel):
+class MaskFiller(ExplainedModel):
     """A masked language model, ready to be asked. Raises UsageError where the model is none.
 
     seqloom.load("runs/bert").fill_masks(["A [MASK] runs."])
@@ -71,6 +75,7 @@ class MaskFiller(TextModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"data"}),
+        "explain": frozenset(),
         "predict": frozenset({"lines", "decode.n_best"}),
     }
 
@@ -109,6 +114,10 @@ class MaskFiller(TextModel):
             for text, masks in filled:
                 candidates = [[candidate._asdict() for candidate in mask] for mask in masks]
                 yield Answer(text, {"text": text, "masks": candidates})
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        text = one_text(texts, self.task)
+        return explained_input.explained_input(self.bert, self.tokenizer, text, look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """The loss and accuracy of masks that are always the same, and of pairs of sentences where the model

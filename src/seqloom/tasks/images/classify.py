@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple, cast, final
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -20,15 +20,18 @@ from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_p
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
+from seqloom.explaining.explanation import Explanation
 from seqloom.interop.adapter import base_folder
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
+from seqloom.run_file import parse
 from seqloom.runs import run_folder
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import log_progress
 from seqloom.shapes import IGNORE
-from seqloom.tasks.images.explain import ImageExplanation, explain_image
-from seqloom.tasks.model import TrainedModel
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.images.explain import explain_image
+from seqloom.tasks.model import TrainedModel, single_path
 
 CHUNK = 256
 """Images of a batch in evaluation."""
@@ -149,14 +152,27 @@ class ImageClassifier(TrainedModel):
             line = f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}"
             yield Answer(line, found._asdict())
 
+    def default_show(self) -> str:
+        """The picture that is drawn where none is asked for."""
+        return "attention"
+
     def explain(
-        self, image: str, output: str = "attention.png", request: Request = NO_REQUEST
-    ) -> ImageExplanation:
-        """Draws where [CLS] looks in the (first) image of a file. Raises UsageError where the picture exists
-        already."""
+        self,
+        image: str | Sequence[str],
+        output: str | None = None,
+        request: Request = NO_REQUEST,
+        **options: Any,
+    ) -> Explanation:
+        """A picture of what the model sees in the (first) image of a file; the keywords are the fields of
+        `Look`. With `output` it is written to a new file, and must not be there already."""
         self.check("explain", request)
-        picture = new_file(output, PICTURES)
-        return explain_image(cast(ViT, self.model), self.preprocessing, self.labels, image, picture)
+        look = parse(Look, {"show": self.default_show(), **options}, "--")
+        paths = [image] if isinstance(image, str) else list(image)
+        model = cast(ViT, self.model)
+        explanation = explain_image(
+            model, self.preprocessing, self.labels, single_path(paths), look
+        )
+        return explanation if output is None else explanation.save(new_file(output, PICTURES))
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""

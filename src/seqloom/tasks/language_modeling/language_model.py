@@ -10,6 +10,10 @@ from typing import Any, ClassVar, final
 from seqloom.protocols import NO_REQUEST, Evaluation, Request
 from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
+from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
+from seqloom.tasks.language_modeling import explained_input
 from seqloom.tasks.language_modeling.complete import Completer, Completion
 from seqloom.tasks.language_modeling.documents import (
     describe_scoring,
@@ -19,7 +23,6 @@ from seqloom.tasks.language_modeling.documents import (
 )
 from seqloom.tasks.language_modeling.generate import Continuation, TextGenerator
 from seqloom.tasks.language_modeling.score import Scored, Scorer
-from seqloom.tasks.model import TextModel
 from seqloom.tasks.prompting.options import PromptOptions
 from seqloom.tasks.prompting.prompting import prompt
 from seqloom.tasks.prompting.result import PromptResult
@@ -28,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @final
-class LanguageModel(TextModel):
+class LanguageModel(ExplainedModel):
     """A trained language model, ready to be asked.
 
     model = seqloom.load("runs/tales")
@@ -37,7 +40,7 @@ class LanguageModel(TextModel):
     model.complete("Once upon a ti")
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data", "stride"})}
+    reads: ClassVar = {"evaluate": frozenset({"data", "stride"}), "explain": frozenset()}
 
     @cached_property
     def generator(self) -> TextGenerator:
@@ -76,6 +79,9 @@ class LanguageModel(TextModel):
         """How good it is at a task that is said and shown in its prompt; the keywords are the fields of
         `PromptOptions`."""
         return prompt(self.run, paths, parse(PromptOptions, options), request)
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        return explained_input.explained_input(self.run, one_text(texts, self.task), look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""

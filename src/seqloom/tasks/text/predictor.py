@@ -22,7 +22,11 @@ from seqloom.protocols import NO_REQUEST, Answer, EncodedBatch, Evaluation, Requ
 from seqloom.runs.progress import chunked, log_notes, log_progress, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import merge_data_settings, saved_data_settings
-from seqloom.tasks.model import TextModel, load, refuse_unread_data, single_path
+from seqloom.tasks.explain.explained_model import ExplainedModel
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
+from seqloom.tasks.model import load, refuse_unread_data, single_path
+from seqloom.tasks.text.explained_input import explained_input, plain_example
 from seqloom.tasks.text.head_task import E, encoding_options
 from seqloom.tasks.text.text_tasks import TABLES, TextTaskSpec
 
@@ -59,7 +63,7 @@ ROWS = (
 
 
 @final
-class TextPredictor(TextModel, Generic[E]):
+class TextPredictor(ExplainedModel, Generic[E]):
     """An encoder with a head, ready to be asked.
 
     model = seqloom.load("runs/reviews")
@@ -69,7 +73,11 @@ class TextPredictor(TextModel, Generic[E]):
     UsageError where the model of a folder has no head.
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
+    reads: ClassVar = {
+        "evaluate": frozenset({"data"}),
+        "explain": frozenset(),
+        "predict": frozenset({"data"}),
+    }
 
     def __init__(
         self,
@@ -191,6 +199,11 @@ class TextPredictor(TextModel, Generic[E]):
             raise DataError("there must be an example, but there is none", paths[0])
         _, dataset = chosen.head_task.encode_checked(first, chosen._encoding_options(data), data)
         return dataset.batch(np.arange(len(dataset)))
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        example = plain_example(self.head_task, texts)
+        options = replace(self.options, skip_too_long=False)
+        return explained_input(self.encoder, self.head_task, options, example, look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good the answers to the known examples of files are."""

@@ -17,8 +17,10 @@ from seqloom.runs import run_folder
 from seqloom.runs.progress import chunked, logged_report, named_logs
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
+from seqloom.tasks.explain.explained_model import ExplainedModel
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.model import (
-    TextModel,
     refuse_unread_data,
     refuse_unread_inputs,
     single_path,
@@ -28,7 +30,6 @@ from seqloom.tasks.text_to_text.evaluate_tasks import evaluate_task, joined
 from seqloom.tasks.text_to_text.mixed_task import MixedTask, reopened_task
 from seqloom.tasks.text_to_text.scores import HowToScore
 from seqloom.tasks.text_to_text.text_forms import AnswerForm, LabelForm, NumberForm, TagForm
-from seqloom.tasks.translation.attention import Explanation
 from seqloom.tasks.translation.text_limit import TextLimit
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 from seqloom.tasks.translation.translator import CHUNK, Translator
@@ -48,7 +49,7 @@ def text_to_text_model(run: LoadedRun) -> Translator | TextToTextModel:
 
 
 @final
-class TextToTextModel(TextModel):
+class TextToTextModel(ExplainedModel):
     """A trained text-to-text model of several tasks, ready to be asked.
 
     model = seqloom.load("runs/mixture")
@@ -58,6 +59,7 @@ class TextToTextModel(TextModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"data", "decode", "evaluate"}),
+        "explain": frozenset({"decode"}),
         "predict": frozenset({"data", "decode"}),
     }
 
@@ -194,11 +196,9 @@ class TextToTextModel(TextModel):
         sizes = {"vocabulary": self.run.tokenizer.vocabulary_size}
         return replace(found, metrics=found.metrics | sizes)
 
-    def explain(
-        self, text: str, output: str = "attention.png", request: Request = NO_REQUEST
-    ) -> Explanation:
-        """Draws where the model looks in a text, which begins with the prefix of a task."""
-        return Translator(self.run).explain(text, output, request)
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        """A text begins with the prefix of its task."""
+        return Translator(self.run).model_input(texts, look, request)
 
     def prompt(
         self, paths: Sequence[str], request: Request = NO_REQUEST, **options: Any

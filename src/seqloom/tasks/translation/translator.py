@@ -13,22 +13,20 @@ from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
 from seqloom.run_file import parse
-from seqloom.runs.output_files import PICTURES, new_file
+from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import chunked, each_record, read_pair_list
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.data_report import unknown_percent
-from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
+from seqloom.tasks.model import single_path
 from seqloom.tasks.prompting.options import PromptOptions
 from seqloom.tasks.prompting.prompting import prompt
 from seqloom.tasks.prompting.result import PromptResult
-from seqloom.tasks.translation.attention import (
-    WHOLE_TOKENS,
-    Explanation,
-    attention_of,
-    draw_attention,
-)
+from seqloom.tasks.translation import explained_input
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs, prepare_references
 from seqloom.tasks.translation.measures import TRANSLATION, Measure
 from seqloom.tasks.translation.text_limit import TextLimit
@@ -39,7 +37,7 @@ CHUNK = 512
 
 
 @final
-class Translator(TextModel):
+class Translator(ExplainedModel):
     """A trained model of translation, summarization or another task of text pairs, ready to be asked.
 
     model = seqloom.load("runs/captions")
@@ -48,7 +46,7 @@ class Translator(TextModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"data", "decode", "evaluate"}),
-        "explain": frozenset({"decode", "target"}),
+        "explain": frozenset({"decode"}),
         "predict": frozenset({"lines", "decode", "trace"}),
     }
 
@@ -106,17 +104,9 @@ class Translator(TextModel):
             context=context_of(self.run.model), tokenizer=self.run.tokenizer, data=data
         )
 
-    def explain(
-        self, text: str, output: str = "attention.png", request: Request = NO_REQUEST
-    ) -> Explanation:
-        """Draws where the model attends to in a text while it writes its output, or a given target. Raises
-        UsageError where the picture exists already, or the model has no attention."""
-        self.check("explain", request)
-        picture = new_file(output, PICTURES)
-        settings = self.run.decode_settings(request.decode)
-        attention = attention_of(self.run, text, request.target, settings)
-        draw_attention(attention, picture, pieces=self.run.tokenizer.kind not in WHOLE_TOKENS)
-        return Explanation(attention, picture)
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        text, decode = one_text(texts, self.task), self.run.decode_settings(request.decode)
+        return explained_input.explained_input(self.run, text, look, decode)
 
     def prompt(
         self, paths: Sequence[str], request: Request = NO_REQUEST, **options: Any
