@@ -375,6 +375,29 @@ class Answer(NamedTuple):
     """On one line, for people."""
     content: Settings
     """All of it, for programs: one JSON object."""
+    cells: Settings | None = None
+    """Its row in a table, where that is not the content but for the line of the input."""
+
+    def row(self) -> Settings:
+        """What a row of a table has of it."""
+        if self.cells is not None:
+            return self.cells
+        return {name: value for name, value in self.content.items() if name != "line"}
+
+
+class EvaluatedExample(NamedTuple):
+    """A known example, and what the model answers."""
+
+    place: str
+    """File and line."""
+    input: str
+    truth: str
+    answer: str
+    right: float | None = None
+    """1 where the answer is right, 0 where it is wrong, or between; of a number minus its error; None of a
+    text that is neither."""
+    confidence: float | None = None
+    """The probability that the model gives to its answer, where it gives one."""
 
 
 @final
@@ -393,6 +416,8 @@ class Evaluation:
     by_example: NDArray[np.float64] | None = None
     """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same
     examples."""
+    examples: list[EvaluatedExample] = field(default_factory=list)
+    """Each example with its answer; empty where there are none."""
 
 
 @final
@@ -414,10 +439,24 @@ class Request:
     """To explain: a given output, in place of the model's own."""
     interactive: bool = False
     """Whether each input must be answered before the next one is read."""
+    all_labels: bool = False
+    """Whether an answer has the probability of every label."""
+    left_out: dict[int, str] | None = None
+    """Line -> why it has no answer: filled where it is given."""
 
 
 NO_REQUEST = Request()
 """Nothing but the files."""
+
+
+class InputTable(NamedTuple):
+    """A file each of whose rows or lines is an input."""
+
+    path: str
+    form: str
+    """csv, text, ..."""
+    data: DataConfig
+    """How it is read."""
 
 
 class TaskModel(Protocol):

@@ -91,9 +91,11 @@ def log_once(seen: set[str]) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def logged_report(notices: bool = True) -> Iterator[ReadReport]:
+def logged_report(
+    notices: bool = True, left_out: dict[int, str] | None = None
+) -> Iterator[ReadReport]:
     """A report of what was repaired, guessed and left out; it is logged at the end, or at an error."""
-    report = ReadReport()
+    report = ReadReport(left_out=left_out)
     try:
         yield report
     finally:

@@ -14,11 +14,12 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.form_settings import BY_FORM, INPUTS, LINES
 from seqloom.data.formats.forms import TABLES, form_or
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.protocols import LoadedModel, Request
+from seqloom.protocols import InputTable, LoadedModel, Request
 from seqloom.registry import all_tasks, find_task, task_names
 from seqloom.run_file import parse
 from seqloom.runs.progress import log_notes
 from seqloom.runs.run_folder import LoadedRun, load_run, open_model, resolve_folder, task_of
+from seqloom.runs.settings import data_config
 from seqloom.tasks.unused_settings import unused_by_forms
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,13 @@ class TrainedModel:
                 verb = "predict" if name == "answers" else name
                 raise no_such_verb(self.folder, self.task, verb, self.model_type)
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def input_table(self, paths: Sequence[str], request: Request) -> InputTable | None:
+        """The file of inputs, where each of its rows or lines is one."""
+        if "lines" not in self.reads["predict"]:
+            return None
+        path, data = single_path(paths), data_config(self.folder, request.data)
+        return InputTable(path, form_or("text", path, data), data)
 
     def check(self, verb: str, request: Request, paths: Sequence[str] = ()) -> None:
         """Raises UsageError where something of a request would change nothing. `paths`: the files, in

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import even_if_nobody_reads, flush_results, is_typed, put, put_json
+from seqloom.errors import counted
+
+if TYPE_CHECKING:
+    from seqloom.protocols import Answer
 
 
 def predict(
@@ -11,6 +18,8 @@ def predict(
     /,
     *file: Data,
     settings: Settings = (),
+    output: str | None = None,
+    probabilities: Flag = False,
     trace: str | None = None,
     json: Flag = False,
 ) -> None:
@@ -26,24 +35,45 @@ def predict(
             for train. - or nothing is standard input. For images any number of image, .npz or IDX files.
             For a text-to-text model of several tasks TASK=FILE, or TASK=- for standard input.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
+        output: A new .csv, .tsv, .jsonl or .parquet file: each row of FILE with its columns and the answer; a
+            row that is skipped is there with the reason. A column of the answer whose name FILE has is called
+            predicted_NAME.
+        probabilities: With --output or --json, the probability of every label, however many there are.
         trace: A new file that shows each step of the search: the candidates, which are kept, and why others
             are dropped.
         json: One JSON object for each input, with all n-best outputs and their scores, the most likely tokens
-            of each mask, the vector, or the probabilities of all labels.
+            of each mask, the vector, or the probabilities of the most likely labels.
     """
     from seqloom.protocols import Request
     from seqloom.runs.output_files import new_file
     from seqloom.tasks.model import load
+    from seqloom.workflows.predict import new_answer_file, write_answers
 
     given = read_settings(settings)
     if trace is not None:
         new_file(trace)  # refused before the work, not after it
+    place = None if output is None else new_answer_file(output)
     model = load(folder)
     interactive = file in ((), ("-",)) and is_typed()
-    request = Request(data=given.data, decode=given.decode, trace=trace, interactive=interactive)
+    request = Request(
+        data=given.data,
+        decode=given.decode,
+        trace=trace,
+        interactive=interactive,
+        all_labels=probabilities,
+    )
+    if place is not None:
+        written = write_answers(model, file, request, place)
+        if json:
+            put_json({"output": str(place), **written._asdict()})
+        else:
+            put(f"{counted(written.rows, 'row')}, {written.skipped:,} without an answer: {place}")
+        return
     try:
         with even_if_nobody_reads(trace):
-            for answer in model.answers(file, request):
+            for number, answer in enumerate(model.answers(file, request)):
+                if number == 0 and not json and sys.stdout.isatty():
+                    put(_header(answer))
                 if json:
                     put_json(answer.content)
                 else:
@@ -55,4 +85,10 @@ def predict(
         flush_results()
 
 
-VERB = Verb(predict, "seqloom predict runs/captions captions.en --set decode.beam=4")
+def _header(answer: Answer) -> str:
+    """The names of what stands in a line for people."""
+    names = list(answer.row())
+    return "\t".join(names[: answer.text.count("\t") + 1])
+
+
+VERB = Verb(predict, "seqloom predict runs/reviews new.csv --output answers.csv")

@@ -53,6 +53,8 @@ class ReadReport:
     """What is odd but has a meaning."""
     notes: list[str] = field(default_factory=list)
     """What was guessed, in whole sentences."""
+    left_out: dict[int, str] | None = None
+    """Line of a skipped row -> the reason, where somebody wants to know of each."""
 
     @property
     def read(self) -> int:
@@ -68,6 +70,8 @@ class ReadReport:
 
     def skip(self, reason: str, path: str, line: int) -> None:
         count(self.skips, reason, path, line)
+        if self.left_out is not None:
+            self.left_out[line] = reason
 
     def replace(self, reason: str, path: str, line: int) -> None:
         count(self.repairs, reason, path, line)

@@ -15,6 +15,11 @@ class Example(Protocol):
     @property
     def line(self) -> int | None: ...
 
+    @property
+    def shown(self) -> str:
+        """Its input, for people."""
+        ...
+
 
 class LabelledExample(Example, Protocol):
     """A text with labels, or words with tags."""
@@ -36,6 +41,10 @@ class LabelledText(NamedTuple):
     path: str
     line: int | None
 
+    @property
+    def shown(self) -> str:
+        return self.text if self.second is None else f"{self.text} ||| {self.second}"
+
 
 class TextPair(NamedTuple):
     """A text and the one that is to be made of it."""
@@ -45,6 +54,10 @@ class TextPair(NamedTuple):
     """Empty where nothing is known."""
     path: str
     line: int | None
+
+    @property
+    def shown(self) -> str:
+        return self.source
 
 
 class TaggedWords(NamedTuple):
@@ -60,6 +73,10 @@ class TaggedWords(NamedTuple):
     @property
     def labels(self) -> tuple[str, ...]:
         return self.tags
+
+    @property
+    def shown(self) -> str:
+        return " ".join(self.words)
 
 
 class GoldAnswer(NamedTuple):
@@ -84,6 +101,10 @@ class Question(NamedTuple):
     path: str
     line: int | None
 
+    @property
+    def shown(self) -> str:
+        return self.question
+
 
 class ChoiceQuestion(NamedTuple):
     """A text and what may follow it."""
@@ -94,3 +115,7 @@ class ChoiceQuestion(NamedTuple):
     """Which of them is right; None where that is not known."""
     path: str
     line: int | None
+
+    @property
+    def shown(self) -> str:
+        return self.text

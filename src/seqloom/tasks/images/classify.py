@@ -23,7 +23,14 @@ from seqloom.evaluation.classification import LabelPredictions, confusion, label
 from seqloom.explaining.explanation import Explanation
 from seqloom.interop.adapter import base_folder
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
+from seqloom.protocols import (
+    NO_REQUEST,
+    Answer,
+    EvaluatedExample,
+    Evaluation,
+    Request,
+    device_of,
+)
 from seqloom.run_file import parse
 from seqloom.runs import run_folder
 from seqloom.runs.output_files import PICTURES, new_file
@@ -150,7 +157,10 @@ class ImageClassifier(TrainedModel):
         self.check("predict", request)
         for found in self.stream(paths):
             line = f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}"
-            yield Answer(line, found._asdict())
+            cells = {"label": found.label, "probability": found.probability, "image": found.image}
+            if request.all_labels:
+                cells |= {f"probability_{name}": p for name, p in found.probabilities.items()}
+            yield Answer(line, found._asdict(), cells)
 
     def default_show(self) -> str:
         """The picture that is drawn where none is asked for."""
@@ -179,6 +189,8 @@ class ImageClassifier(TrainedModel):
         self.check("evaluate", request)
         ids = {label: index for index, label in enumerate(self.labels)}
 
+        places: list[str] = []
+
         def batches() -> Iterator[Labelled]:
             for pictures in _chunks(log_progress(read_pictures(paths), "images read"), CHUNK):
                 for picture in pictures:
@@ -186,6 +198,7 @@ class ImageClassifier(TrainedModel):
                         raise DataError(
                             f"{picture.place}: {unknown_label(str(picture.label), self.labels)}"
                         )
+                places.extend(picture.place for picture in pictures)
                 yield (
                     self._pixels(pictures),
                     np.array([ids[str(picture.label)] for picture in pictures]),
@@ -196,9 +209,22 @@ class ImageClassifier(TrainedModel):
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
         counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
         predicted = [self.labels[label] for label in found.predicted]
+        rows = zip(places, found.true, predicted, found.confidence.tolist(), strict=True)
+        examples = [
+            EvaluatedExample(
+                image,
+                image,
+                self.labels[true],
+                answer,
+                float(answer == self.labels[true]),
+                confidence,
+            )
+            for image, true, answer, confidence in rows
+        ]
         return Evaluation(
             label_metrics(found, len(self.labels), "images"),
             outputs=predicted,
+            examples=examples,
             details={"labels": list(self.labels), "confusion": counts.tolist()},
         )
 

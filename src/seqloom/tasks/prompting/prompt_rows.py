@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import TableSchema, full_record
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import TABLES, read_rows
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.json_values import as_list, as_text, field_of
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
+from seqloom.data.readers.input_rows import EVERY_COLUMN
 from seqloom.data.readers.labelled import form_of, read_labelled
 from seqloom.data.readers.multiple_choice import LABEL_ENDINGS, read_choices
 from seqloom.data.readers.nbest import number_in
@@ -108,16 +108,6 @@ def _is_squad(file: DataFile) -> bool:
     refuse_pipe(file.path)  # for it is read once more
     articles = as_list(field_of(read_document(replace(file, report=ReadReport())), "data")) or []
     return any(as_list(field_of(one, "paragraphs")) for one in articles)
-
-
-EVERY_COLUMN = TableSchema(
-    choose=lambda header: {name: name for name in header.names},
-    record=full_record,
-    settings=(),
-    known=frozenset(),
-    headerless=(),
-    every=True,
-)
 
 
 def _columns(file: DataFile, form: str) -> Iterator[PromptRow]:

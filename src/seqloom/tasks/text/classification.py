@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
@@ -51,8 +51,6 @@ logger = logging.getLogger(__name__)
 
 MOST_LABELS = 2000
 """Labels up to which the confusion of labels is counted."""
-MOST_LIKELY = 10
-"""Labels in the answer to a text, at most."""
 NO_ANSWER: dict[str, dict[str, object]] = {
     "classification": {"label": None, "probabilities": {}},
     "multi-label": {"labels": [], "probabilities": {}},
@@ -68,6 +66,11 @@ class Classification(HeadTask[LabelledText]):
 
     either: bool = False
     """Whether it reads two texts as it reads one: joined. The files decide then."""
+    most_likely: int | None = 10
+    """Labels in the answer to a text, at most; None: all, and in its row too."""
+
+    def with_all_labels(self) -> Classification:
+        return replace(self, most_likely=None)
 
     @classmethod
     def from_examples(
@@ -235,7 +238,7 @@ class Classification(HeadTask[LabelledText]):
             if example.text.strip() or (example.second or "").strip():
                 answers.append(self._answer(probabilities))
             else:
-                answers.append(Answer("", NO_ANSWER[self.kind]))
+                answers.append(Answer("", NO_ANSWER[self.kind], {"label": None}))
         return answers
 
     def _answer(self, outputs: NDArray[np.float32]) -> Answer:
@@ -243,16 +246,29 @@ class Classification(HeadTask[LabelledText]):
         if self.kind == "regression":
             return Answer(f"{float(outputs):.4f}", {"score": float(outputs)})
         order = np.argsort(-outputs, kind="stable")
-        probabilities = {self.labels[label]: float(outputs[label]) for label in order[:MOST_LIKELY]}
+        probabilities = {
+            self.labels[label]: float(outputs[label]) for label in order[: self.most_likely]
+        }
         if self.kind == "multi-label":
             chosen = [self.labels[label] for label in np.flatnonzero(outputs > 0.5)]
             content = {"labels": chosen, "probabilities": probabilities}
-            return Answer(", ".join(map(printable, chosen)), content)
+            cells = {"labels": ", ".join(chosen), **self._of_all(outputs)}
+            return Answer(", ".join(map(printable, chosen)), content, cells)
         best, probability = self.labels[order[0]], float(outputs[order[0]])
         best_label: dict[str, object] = {"label": best, "probability": probability}
         return Answer(
-            f"{printable(best)}\t{probability:.4f}", best_label | {"probabilities": probabilities}
+            f"{printable(best)}\t{probability:.4f}",
+            best_label | {"probabilities": probabilities},
+            best_label | self._of_all(outputs),
         )
+
+    def _of_all(self, outputs: NDArray[np.float32]) -> dict[str, float]:
+        """The probability of each label in a row, where that is asked for."""
+        if self.most_likely is not None:
+            return {}
+        return {
+            f"probability_{name}": float(p) for name, p in zip(self.labels, outputs, strict=True)
+        }
 
 
 def score_table(scores: Mapping[str, LabelScore]) -> dict[str, dict[str, float]]:

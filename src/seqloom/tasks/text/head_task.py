@@ -50,6 +50,10 @@ class HeadTask(ABC, Generic[E]):
         """The task with its labels in this order, where they are the same labels."""
         return replace(self, labels=labels) if set(labels) == set(self.labels) else self
 
+    def with_all_labels(self) -> Self:
+        """The task with the probabilities of every label in its answers, however many there are."""
+        return self
+
     @abstractmethod
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True

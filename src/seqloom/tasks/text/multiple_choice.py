@@ -108,7 +108,7 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
             best = int(np.argmax(probabilities))
             option = example.options[best]
             content = {"choice": best, "option": option, "probabilities": probabilities}
-            answers.append(
-                Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(option)}", content)
-            )
+            cells = {"choice": best, "probability": probabilities[best], "option": option}
+            line = f"{best}\t{probabilities[best]:.4f}\t{printable(option)}"
+            answers.append(Answer(line, content, cells))
         return answers

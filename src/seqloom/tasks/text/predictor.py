@@ -18,7 +18,15 @@ from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.protocols import NO_REQUEST, Answer, EncodedBatch, Evaluation, Request
+from seqloom.protocols import (
+    NO_REQUEST,
+    Answer,
+    EncodedBatch,
+    EvaluatedExample,
+    Evaluation,
+    InputTable,
+    Request,
+)
 from seqloom.runs.progress import chunked, log_notes, log_progress, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import merge_data_settings, saved_data_settings
@@ -104,7 +112,15 @@ class TextPredictor(ExplainedModel, Generic[E]):
     def with_settings(self, request: Request) -> TextPredictor[E]:
         """The same model, reading files as the request says."""
         changed = {**self.settings, **request.data}
-        return TextPredictor(self.text_task, self.run, changed) if request.data else self
+        model = TextPredictor(self.text_task, self.run, changed) if request.data else self
+        if request.all_labels:
+            model.head_task = model.head_task.with_all_labels()
+        return model
+
+    def input_table(self, paths: Sequence[str], request: Request) -> InputTable:
+        path = single_path(paths)
+        data = self.with_settings(request).data_settings([path], answers=False)
+        return InputTable(path, self.text_task.form(data.format, [path]) or "text", data)
 
     def answer(self, examples: Sequence[E]) -> list[Answer]:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
@@ -113,7 +129,10 @@ class TextPredictor(ExplainedModel, Generic[E]):
         return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
 
     def _answered(
-        self, examples: Sequence[E], options: EncodingOptions
+        self,
+        examples: Sequence[E],
+        options: EncodingOptions,
+        left_out: dict[int, str] | None = None,
     ) -> Iterator[tuple[E, Answer]]:
         """The examples that can be read, with their answers. Raises DataError at the first that is too long,
         after those before it, where these are not skipped."""
@@ -122,6 +141,10 @@ class TextPredictor(ExplainedModel, Generic[E]):
             first = min(dataset.left_out)
             yield from self._answered(examples[:first], options)
             self.head_task.encode(examples[first:], options)
+        for number in dataset.left_out:
+            line = examples[number].line
+            if left_out is not None and line is not None:
+                left_out[line] = "longer than the model reads"
         kept = dataset.kept(examples)
         if kept:
             outputs = predict_dataset(self.encoder, dataset)
@@ -160,13 +183,17 @@ class TextPredictor(ExplainedModel, Generic[E]):
         """The answers to the examples of files."""
         self.check("predict", request)
         chunk = 1 if request.interactive else CHUNK
-        yield from self.with_settings(request).stream([single_path(paths)], chunk)
+        chosen = self.with_settings(request)
+        yield from chosen.stream([single_path(paths)], chunk, request.left_out)
 
     def stream(
-        self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        chunk: int = CHUNK,
+        left_out: dict[int, str] | None = None,
     ) -> Iterator[Answer]:
         """The answers to the examples of files, in order, each with its line, as rows that are skipped have
-        none; memory is bounded by the chunk."""
+        none: `left_out` says why. Memory is bounded by the chunk."""
         if chunk < 1:
             raise UsageError(f"a chunk must be at least 1 example, but is {chunk}")
         names = as_list(paths)
@@ -180,9 +207,9 @@ class TextPredictor(ExplainedModel, Generic[E]):
         if names == ["-"] and data.format == "auto" and not self.head_task.pairs:
             data = replace(data, format=task.standard_input)
         options = self._encoding_options(data)
-        with logged_report() as report:
+        with logged_report(left_out=left_out) as report:
             for examples in chunked(self.head_task.read(names, data, report, answers=False), chunk):
-                for example, answer in self._answered(examples, options):
+                for example, answer in self._answered(examples, options, left_out):
                     if example.line is not None:
                         answer = answer._replace(content={"line": example.line, **answer.content})
                     yield answer
@@ -229,7 +256,32 @@ class TextPredictor(ExplainedModel, Generic[E]):
         outputs = predict_dataset(self.encoder, dataset)
         answers = self.head_task.answers_to(kept, dataset, outputs)
         evaluation = self.head_task.evaluate(kept, dataset, outputs, resamples)
-        return replace(evaluation, outputs=[answer.text for answer in answers])
+        return replace(
+            evaluation,
+            outputs=[answer.text for answer in answers],
+            examples=self._with_answers(kept, answers, evaluation),
+        )
+
+    def _with_answers(
+        self, examples: Sequence[E], answers: Sequence[Answer], evaluation: Evaluation
+    ) -> list[EvaluatedExample]:
+        assert evaluation.by_example is not None
+        found = []
+        for example, answer, right in zip(
+            examples, answers, evaluation.by_example.tolist(), strict=True
+        ):
+            row = answer.row()
+            found.append(
+                EvaluatedExample(
+                    place(example.path, example.line),
+                    example.shown,
+                    self.head_task.describe_answer(example),
+                    str(next(iter(row.values()))),
+                    right,
+                    row.get("probability"),
+                )
+            )
+        return found
 
 
 def load_reader(

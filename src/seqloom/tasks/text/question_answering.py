@@ -14,7 +14,7 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
-from seqloom.decoding.answer_spans import Answers, best_answers
+from seqloom.decoding.answer_spans import Answers, AnswerSpan, best_answers
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import HeadOutputs
@@ -119,11 +119,21 @@ class QuestionAnswering(HeadTask[Question]):
                 "no_answer_score": answers.no_answer,
                 "no_answer_probability": answers.no_answer_probability,
             }
-            replies.append(Answer(printable(best), content))
+            span = self._best(answers)
+            cells = {
+                "answer": best,
+                "start": None if span is None else span.start,
+                "end": None if span is None else span.end,
+                "probability": answers.no_answer_probability if span is None else span.probability,
+            }
+            replies.append(Answer(printable(best), content, cells))
         return replies
 
+    def _best(self, answers: Answers) -> AnswerSpan | None:
+        return answers.best() if self.may_be_none else next(iter(answers.spans), None)
+
     def _best_text(self, answers: Answers) -> str:
-        best = answers.best() if self.may_be_none else next(iter(answers.spans), None)
+        best = self._best(answers)
         return "" if best is None else best.text
 
 

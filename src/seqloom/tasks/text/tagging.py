@@ -149,7 +149,8 @@ class Tagging(HeadTask[TaggedWords]):
             names = self._names(tags)
             probabilities = [float(row[int(tag)]) for row, tag in zip(rows, tags, strict=True)]
             content = {"words": list(example.words), "tags": names, "probabilities": probabilities}
-            answers.append(Answer(" ".join(map(printable, names)), content))
+            cells = {"tags": " ".join(names), "words": " ".join(example.words)}
+            answers.append(Answer(" ".join(map(printable, names)), content, cells))
         return answers
 
 

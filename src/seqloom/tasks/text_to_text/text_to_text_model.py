@@ -9,9 +9,10 @@ from typing import Any, ClassVar, final
 
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, MixedTaskConfig
+from seqloom.data.formats.forms import form_or
 from seqloom.errors import DataError, UsageError, counted, printable
 from seqloom.evaluation.intervals import RESAMPLES
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, InputTable, Request, context_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs import run_folder
 from seqloom.runs.progress import chunked, logged_report, named_logs
@@ -129,7 +130,14 @@ class TextToTextModel(ExplainedModel):
         with logged_report() as report:
             examples = task.read(named, data, report, answers=False)
             for some in chunked(examples, 1 if request.interactive else CHUNK):
-                yield from self._answered(task, some, decode, data)
+                answers = self._answered(task, some, decode, data)
+                for example, answer in zip(some, answers, strict=True):
+                    yield answer._replace(content={"line": example.line, **answer.content})
+
+    def input_table(self, paths: Sequence[str], request: Request) -> InputTable:
+        ((name, named),) = self._files([single_path(paths)]).items()
+        data = self.tasks[name].reading(request.data, named, answers=False)
+        return InputTable(named[0], form_or("text", named[0], data), data)
 
     def _answered(
         self, task: MixedTask, examples: Sequence[Any], decode: DecodeConfig, data: DataConfig
@@ -221,4 +229,6 @@ def _answer(task: MixedTask, example: Any, meaning: Any, outputs: Sequence[Decod
         case TagForm():
             content |= {"words": list(example.words), "tags": list(meaning or ())}
             text = " ".join(tag or NO_TAG for tag in meaning or ())
-    return Answer(text, {**content, "outputs": [one._asdict() for one in outputs]})
+    cells = {**content, "output": outputs[0].text}
+    del cells["task"]
+    return Answer(text, {**content, "outputs": [one._asdict() for one in outputs]}, cells)

@@ -11,10 +11,18 @@ import numpy as np
 
 from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, context_of
+from seqloom.errors import place
+from seqloom.protocols import (
+    NO_REQUEST,
+    Answer,
+    EvaluatedExample,
+    Evaluation,
+    Request,
+    context_of,
+)
 from seqloom.run_file import parse
 from seqloom.runs.output_files import new_file
-from seqloom.runs.progress import chunked, each_record, read_pair_list
+from seqloom.runs.progress import chunked, each_pair, each_record
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config, evaluate_config
 from seqloom.runs.tracing import decode_with_trace
@@ -97,7 +105,7 @@ class Translator(ExplainedModel):
 
             outputs = decode_with_trace(trace, texts, self.run, request.decode, decode)
         for output in outputs:
-            yield Answer(output[0].text, {"outputs": [text._asdict() for text in output]})
+            yield _answer(output)
 
     def _limit(self, data: DataConfig) -> TextLimit:
         return TextLimit(
@@ -121,7 +129,10 @@ class Translator(ExplainedModel):
         self.check("evaluate", request, paths)
         settings = self.run.decode_settings(request.decode)
         data = data_config(self.folder, request.data)
-        pairs = self._limit(data).pairs(read_pair_list(paths, data), paths[0])
+        records = list(each_pair(paths, data))
+        every = [(record.fields["source"], record.fields["target"]) for record in records]
+        kept = self._limit(data).fitting(every, paths[0])
+        pairs = [every[number] for number in kept]
         references = prepare_references(
             self.run.tokenizer,
             [target for _, target in pairs],
@@ -137,7 +148,11 @@ class Translator(ExplainedModel):
             self.measure,
             baselines=True,
         )
-        return replace(found, metrics=found.metrics | self._vocabulary(pairs))
+        examples = [
+            EvaluatedExample(place(records[at].path, records[at].line), every[at][0], truth, output)
+            for at, truth, output in zip(kept, references.texts, found.outputs, strict=True)
+        ]
+        return replace(found, metrics=found.metrics | self._vocabulary(pairs), examples=examples)
 
     def _vocabulary(self, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
         """What a perplexity depends on, beside the model."""
@@ -146,3 +161,15 @@ class Translator(ExplainedModel):
         ids = np.fromiter(chain.from_iterable(targets), np.int64)
         unknown = unknown_percent(ids, tokenizer.special_ids)
         return {"vocabulary": tokenizer.vocabulary_size, "unknown_percent": unknown}
+
+
+def _answer(outputs: Sequence[DecodedText]) -> Answer:
+    """The best output; all of them where there are several."""
+    every = [output._asdict() for output in outputs]
+    best = outputs[0]
+    cells: dict[str, object] = {"output": best.text, "score": best.score}
+    if best.score is not None:
+        cells["finished"] = best.finished
+    if len(outputs) > 1:
+        cells["outputs"] = every
+    return Answer(best.text, {"outputs": every}, cells)
