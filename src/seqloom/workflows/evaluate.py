@@ -6,8 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqloom.protocols import Evaluation, Request
+import numpy as np
+
+from seqloom.errors import UsageError
+from seqloom.evaluation.calibration import reliability
+from seqloom.evaluation.worst_examples import by_length, with_text_scores
+from seqloom.explaining.charts import require_extra, save_chart
+from seqloom.explaining.evaluation_charts import confusion_chart, length_chart, reliability_chart
+from seqloom.files import atomic_folder, check_new
+from seqloom.protocols import EvaluatedExample, Evaluation, Request
+from seqloom.runs.table_files import new_table
 from seqloom.tasks.model import load
+
+PICTURE_FORMS = (".svg", ".html")
 
 
 def evaluate(
@@ -25,3 +36,49 @@ def evaluate(
     return load(folder).evaluate(
         paths, Request(data=given, decode=decode, evaluate=measure or {}, stride=stride)
     )
+
+
+def write_examples(place: Path, examples: Sequence[EvaluatedExample]) -> None:
+    """A new table of each input with its truth, its answer and how right that is."""
+    with new_table(place, EvaluatedExample._fields) as write:
+        for example in with_text_scores(examples):
+            write(example._asdict())
+
+
+def new_picture_folder(folder: str) -> Path:
+    """The folder of pictures, to be asked for before the work."""
+    require_extra()
+    check_new(Path(folder), "pictures", "name another folder")
+    return Path(folder)
+
+
+def draw_evaluation(folder: Path, found: Evaluation) -> list[str]:
+    """Draws what there is of confusions, reliability and scores by length; the names of the pictures. Raises
+    UsageError where a model does not answer single examples."""
+    if not found.examples:
+        raise UsageError("--pictures needs a model that answers each input; leave it out")
+    charts: dict[str, Any] = {}
+    confusion = found.details.get("confusion")
+    if isinstance(confusion, dict):
+        charts["confusions"] = confusion_chart(confusion["order"], confusion["counts"])
+    elif confusion is not None:
+        charts["confusions"] = confusion_chart(found.details["labels"], confusion)
+    sure = [one for one in found.examples if one.confidence is not None]
+    if sure:
+        bins = reliability(
+            np.array([one.confidence for one in sure]),
+            np.array([one.right == 1 for one in sure]),
+        )
+        known = [(one.confidence, one.accuracy, one.examples) for one in bins if one.examples]
+        charts["reliability"] = reliability_chart(known)
+    if any(one.right is None for one in found.examples):
+        score = "chrF"
+    else:
+        score = "negative error" if min(one.right or 0 for one in found.examples) < 0 else "score"
+    groups = by_length(found.examples)
+    charts["lengths"] = length_chart([(one.words, one.right) for one in groups], score)
+    with atomic_folder(folder, "pictures") as place:
+        for name, chart in charts.items():
+            for ending in PICTURE_FORMS:
+                save_chart(chart, place / f"{name}{ending}")
+    return list(charts)

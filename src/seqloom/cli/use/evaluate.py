@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
@@ -10,7 +12,9 @@ from seqloom.cli.terminal import put, put_json, put_metrics, put_table
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from seqloom.protocols import Evaluation
+    from seqloom.protocols import EvaluatedExample, Evaluation
+
+logger = logging.getLogger(__name__)
 
 MOST_LABELS = 40
 """Labels in a table; --json has all."""
@@ -24,6 +28,8 @@ def evaluate(
     *data: Data,
     settings: Settings = (),
     outputs: str | None = None,
+    errors: int = 0,
+    pictures: str | None = None,
     stride: int | None = None,
     json: Flag = False,
 ) -> None:
@@ -40,41 +46,71 @@ def evaluate(
             images. For sentence vectors a table of two texts and a score. For a text-to-text model of several
             tasks each file as TASK=FILE.
         settings: key=value for data.*, decode.* and evaluate.*, such as decode.beam=1.
-        outputs: Also write the model's texts or labels to this new file, one a line.
+        outputs: Also write what the model answers to this new file: a .csv, .tsv, .jsonl or .parquet has each
+            input with its place, truth, answer and how right that is; any other file one answer a line.
+        errors: Also show so many wrong answers, first those that the model is most sure of.
+        pictures: Also draw confusions of labels, confidence against accuracy and the score by length, in this
+            new folder.
         stride: For a language model with limited context: the step between the windows over a long text. By
             default half a window.
         json: One line of JSON instead of tables.
     """
+    from seqloom.evaluation.worst_examples import worst_examples
     from seqloom.runs.output_files import new_file, write_lines
+    from seqloom.runs.table_files import TABLES, require_writer
+    from seqloom.workflows.evaluate import draw_evaluation, new_picture_folder, write_examples
     from seqloom.workflows.evaluate import evaluate as run_evaluate
 
     given = read_settings(settings, ("data", "decode", "evaluate"))
     if outputs is not None:
-        new_file(outputs)  # refused before the work, not after it
+        require_writer(new_file(outputs))  # refused before the work, not after it
+    folder_of_pictures = None if pictures is None else new_picture_folder(pictures)
     result = run_evaluate(folder, data, given.data, given.decode, stride, given.evaluate)
     try:
-        _put_result(f"{folder} on {' '.join(data)}", result, json)
+        wrong = worst_examples(result.examples, errors) if errors else []
+        _put_result(f"{folder} on {' '.join(data)}", result, wrong, json)
     finally:
         # A full disk costs no metric, and a full or closed standard output costs no file.
-        if outputs is not None and result.outputs:
+        if outputs is not None and Path(outputs).suffix.lower() in TABLES and result.examples:
+            write_examples(Path(outputs), result.examples)
+        elif outputs is not None and result.outputs:
             write_lines(outputs, result.outputs)
-    if outputs is not None and not result.outputs:
+    if (outputs is not None and not result.outputs) or (errors and not result.examples):
+        option = "--errors" if errors else "--outputs"
         raise UsageError(
-            f"--outputs is for models that answer each input, but {folder} was only measured; leave it out"
+            f"{option} is for models that answer each input, but {folder} was only measured; leave it out"
         )
+    if folder_of_pictures is not None:
+        drawn = draw_evaluation(folder_of_pictures, result)
+        logger.info(f"drawn in {folder_of_pictures}: {', '.join(drawn)}")
 
 
-def _put_result(title: str, result: Evaluation, json: bool) -> None:
+def _put_result(
+    title: str, result: Evaluation, wrong: Sequence[EvaluatedExample], json: bool
+) -> None:
     if json:
         signatures = {
             f"{name}_signature": signature for name, signature in result.signatures.items()
         }
-        put_json(result.metrics | signatures | result.details)
+        errors = {"errors": [one._asdict() for one in wrong]} if wrong else {}
+        put_json(result.metrics | signatures | result.details | errors)
         return
     put_metrics(title, result.metrics)
     _put_details(result.details)
     for name, signature in result.signatures.items():
         put(f"{name}: {signature}")
+    if wrong:
+        rows = [
+            (one.place, one.input, one.truth, one.answer, _number(one.confidence, one.right))
+            for one in wrong
+        ]
+        last = "score" if wrong[0].confidence is None else "probability"
+        put_table("Wrong answers", rows, ("where", "input", "truth", "answer", last))
+
+
+def _number(confidence: float | None, right: float | None) -> str:
+    value = right if confidence is None else confidence
+    return "" if value is None else f"{value:.4f}"
 
 
 def _put_details(details: Mapping[str, Any]) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.protocols import Evaluation
+from seqloom.errors import place
+from seqloom.protocols import EvaluatedExample, Evaluation
 from seqloom.tasks.text_to_text.mixed_task import MixedTask
 from seqloom.tasks.text_to_text.scores import HowToScore, main_score, score_texts
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
@@ -41,7 +42,13 @@ def evaluate_task(
     found = score_texts(task.form, task.measure, examples, [one.text for one in best], how)
     del taught["pairs"]  # the task counts its examples under their own name
     unfinished = sum(not one.finished for one in best)
-    return replace(found, metrics={**taught, **found.metrics, "unfinished": unfinished})
+    rightness = [None] * len(best) if found.by_example is None else found.by_example.tolist()
+    answered = [
+        EvaluatedExample(place(example.path, example.line), *pair, output.text, right)
+        for example, pair, output, right in zip(examples, pairs, best, rightness, strict=True)
+    ]
+    metrics = {**taught, **found.metrics, "unfinished": unfinished}
+    return replace(found, metrics=metrics, examples=answered)
 
 
 def joined(tasks: Sequence[MixedTask], found: Sequence[Evaluation]) -> Evaluation:
@@ -56,13 +63,15 @@ def joined(tasks: Sequence[MixedTask], found: Sequence[Evaluation]) -> Evaluatio
     signatures: dict[str, str] = {}
     details: dict[str, Any] = {}
     outputs: list[str] = []
+    examples: list[EvaluatedExample] = []
     for task, one in zip(tasks, found, strict=True):
         metrics |= _named(task.name, one.metrics)
         signatures |= _named(task.name, one.signatures)
         outputs += one.outputs
+        examples += one.examples
         if one.details:
             details[task.name] = one.details
-    return Evaluation(metrics, signatures, outputs, details)
+    return Evaluation(metrics, signatures, outputs, details, examples=examples)
 
 
 def _named(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""The examples that a model answers worst, and how good it is by the length of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seqloom.protocols import EvaluatedExample
+
+GROUPS = 8
+"""Groups of lengths, at most."""
+
+
+class LengthGroup(NamedTuple):
+    """Examples of similar length."""
+
+    words: float
+    """Their mean number of words."""
+    examples: int
+    right: float
+    """Their mean."""
+
+
+def with_text_scores(examples: Sequence[EvaluatedExample]) -> list[EvaluatedExample]:
+    """The examples, and chrF (0 to 1) of those whose answer is a text that is neither right nor wrong."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF()
+    scored = []
+    for one in examples:
+        if one.right is None:
+            score = metric.sentence_score(one.answer, [one.truth]).score / 100
+            one = one._replace(right=float(one.answer == one.truth) or score)
+        scored.append(one)
+    return scored
+
+
+def worst_examples(examples: Sequence[EvaluatedExample], count: int) -> list[EvaluatedExample]:
+    """Wrong answers that the model is most sure of, first; where it says no probability, those that are
+    furthest from the truth."""
+    scored = with_text_scores(examples)
+    known = [(one.right or 0.0, one) for one in scored]
+    if any(one.confidence is not None for one in scored):
+        wrong = [one for right, one in known if right < 1]
+        return sorted(wrong, key=lambda one: -(one.confidence or 0))[:count]
+    wrong = [one for _, one in sorted(known, key=lambda pair: pair[0]) if one.answer != one.truth]
+    return wrong[:count]
+
+
+def by_length(examples: Sequence[EvaluatedExample]) -> list[LengthGroup]:
+    """Groups of about equally many examples, short inputs first; the same length is in one group."""
+    scored = with_text_scores(examples)
+    words = np.array([len(one.input.split()) for one in scored])
+    right = np.array([one.right or 0.0 for one in scored])
+    edges = np.unique(np.quantile(words, np.linspace(0, 1, GROUPS + 1)[1:-1], method="higher"))
+    group = np.searchsorted(edges, words, side="left")
+    found = []
+    for number in np.unique(group).tolist():
+        inside = group == number
+        mean = float(words[inside].mean()), float(right[inside].mean())
+        found.append(LengthGroup(mean[0], int(inside.sum()), mean[1]))
+    return found
