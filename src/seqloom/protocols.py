@@ -14,8 +14,9 @@ The state
     hypotheses of one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which
     input a row reads. A state is used once: a call may write into its buffers. `fork` copies where two
     continuations are needed, and `select_rows` copies too. A part of it that can do so in place, at less
-    cost, is a `ReorderableState`. None is the state of a language model that has read nothing; `<s>`
-    begins a document, also in the middle of a row.
+    cost, is a `ReorderableState`. `join_rows` puts the rows of several states into one. None
+    is the state of a language model that has read nothing; `<s>` begins a document, also in the middle of a
+    row.
 
 Padding
     A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean
@@ -581,6 +582,12 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def space_suffix(self) -> bytes:
+        """What the tokens that end a word end with: a space or nothing. `decode` drops it at the end of a
+        text."""
+        ...
+
+    @property
     def text_separator(self) -> bytes:
         """What joins the tokens of a text: a space between whole words, otherwise nothing."""
         ...
@@ -700,6 +707,30 @@ def reorder_in_place(state: State, rows: Tensor) -> State:
     if isinstance(state, tuple):
         return _same_tuple(state, [reorder_in_place(part, rows) for part in state])
     return state
+
+
+@runtime_checkable
+class JoinableState(Protocol):
+    """A part of a state whose rows need more than to be put one below the other."""
+
+    def joined(self, others: Sequence[Any]) -> State:
+        """The rows of this part, then those of others of the same model."""
+        ...
+
+
+def join_rows(states: Sequence[State]) -> State:
+    """One state with the rows of all, in order. Each has read something already, of any length; they are not
+    used again."""
+    first = states[0]
+    if len(states) == 1:
+        return first
+    if _meets(first.__class__, JoinableState):
+        return first.joined(states[1:])
+    if isinstance(first, Tensor):
+        return torch.cat(list(states))
+    if isinstance(first, tuple):
+        return _same_tuple(first, [join_rows(parts) for parts in zip(*states, strict=True)])
+    return first
 
 
 @lru_cache(maxsize=512)

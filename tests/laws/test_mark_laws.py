@@ -71,6 +71,7 @@ class Letters:
     kind = "characters"
     text_separator = b""
     space_prefix = b""
+    space_suffix = b""
     vocabulary_size = SIZE
 
     @property

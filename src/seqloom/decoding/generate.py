@@ -9,6 +9,9 @@ A hypothesis that ends keeps its place in the beam, so at most `width` of them e
 of an input is over when no row of it is alive, or when even the best that a live row can still become (its Σ
 log p can only fall, its length can only grow to the maximum) is no better than the worst of the hypotheses
 that would be returned: never earlier.
+
+The loop (`search`) calls no model. It asks for logits, and whoever runs it makes the calls: `steps` for one
+search, `ContinuousBatch` (`continuous_batch.py`) for many that share each call.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import NamedTuple, TypeVar, final
 import torch
 from torch import Tensor
 
+from seqloom.decoding.decoder import Decoder, Prefill, Step
 from seqloom.decoding.hypotheses import (
     NO_TOKEN,
     DecodingStep,
@@ -30,17 +34,12 @@ from seqloom.decoding.hypotheses import (
 from seqloom.decoding.logits_processors import LogitsProcessor
 from seqloom.decoding.strategies import Strategy
 from seqloom.errors import UsageError
-from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import (
-    Decodable,
-    State,
-    device_of,
-    next_logits,
-    reorder_in_place,
-    select_rows,
-)
+from seqloom.protocols import Decodable, State, device_of
 
 Observer = Callable[[DecodingStep], None]
+Search = Generator[Prefill | Step, Tensor, list[list[Hypothesis]]]
+"""Yields what the model must read next, is sent the logits `(rows, vocabulary)` after it, returns the
+hypotheses of each prompt."""
 Steps = Generator[Tensor, None, list[list[Hypothesis]]]
 """Yields the new token of each row `(rows,)` as it comes, returns the hypotheses of each prompt."""
 T = TypeVar("T")
@@ -103,7 +102,6 @@ def finish(
             observer(yielded)
 
 
-@torch.inference_mode()
 def steps(
     model: Decodable,
     state: State,
@@ -114,6 +112,53 @@ def steps(
     earlier: Sequence[Earlier] | None = None,
 ) -> Steps:
     """`generate`, one step at a time. `earlier` tells what precedes each prompt of a continued text."""
+
+    def searching(observer: Observer) -> Search:
+        return search(prompts, max_new_tokens, options, device_of(model), observer, earlier)
+
+    return run_search(model, state, searching, observer)
+
+
+def run_search(
+    model: Decodable,
+    state: State,
+    searching: Callable[[Observer], Search],
+    observer: Observer | None = None,
+) -> Steps:
+    """Makes the calls of the model that a search asks for. `state` is that before each of its prompts."""
+    chosen: list[Tensor] = []
+
+    def watch(step: DecodingStep) -> None:
+        chosen.append(step.next_tokens.ids)
+        if observer is not None:
+            observer(step)
+
+    decoder, running = Decoder(model), searching(watch)
+    try:
+        call = next(running)
+        while True:
+            if isinstance(call, Prefill):
+                logits = decoder.prefill(call, state)
+            else:
+                logits = decoder.step(call)
+            call = running.send(logits)
+            yield chosen.pop()
+    except StopIteration as end:
+        yield from chosen
+        hypotheses: list[list[Hypothesis]] = end.value
+        return hypotheses
+
+
+@torch.inference_mode()
+def search(
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: Sequence[int],
+    options: GenerationOptions,
+    device: torch.device,
+    observer: Observer | None = None,
+    earlier: Sequence[Earlier] | None = None,
+) -> Search:
+    """`steps` without the model: it yields what the model must read, and is sent the logits after that."""
     if (
         not all(prompts)
         or not len(prompts) == len(max_new_tokens)
@@ -125,16 +170,12 @@ def steps(
     ended_hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
         return ended_hypotheses
-    strategy, device = options.strategy, device_of(model)
+    strategy = options.strategy
     limits, shortest_limit = torch.tensor(list(max_new_tokens), device=device), min(max_new_tokens)
     live = _initial_rows(
         prompts, earlier or [Earlier()] * len(prompts), strategy.rows_per_input, device
     )
-    decoder = _Decoder(model, state)
-    # prefill: the model reads each prompt once, then the state is repeated for the rows of each input
-    logits = decoder.prefill(_left_padded(prompts, options.pad, device))
-    if strategy.rows_per_input > 1:
-        logits = decoder.repeat(logits, live.input_index)
+    logits = yield Prefill(_left_padded(prompts, options.pad, device), strategy.rows_per_input)
     while True:
         log_probs = processed = logits.float().log_softmax(dim=-1)
         for processor in options.processors:
@@ -160,7 +201,6 @@ def steps(
             observer(
                 DecodingStep(live, log_probs, processed, chosen, extended, ended, finished, kept)
             )
-        yield chosen.ids
         # the next step continues the rows that live on
         parents, live = chosen.parents, extended
         if any(ended_hypotheses) and not bool(kept.all()):
@@ -168,67 +208,7 @@ def steps(
             parents, live = rows if parents is None else parents[rows], live.select(rows)
         if not len(live.input_index):
             return [strategy.ranked(hypotheses) for hypotheses in ended_hypotheses]
-        logits = decoder.step(live.tokens[:, -1:], parents)
-
-
-class _Decoder:
-    """A model and its state.
-
-    A row keeps its slot in the state for as long as it lives, so its cache is not copied; only a further
-    child of a row is copied, into the slot of a row that died.
-    """
-
-    def __init__(self, model: Decodable, state: State) -> None:
-        self._model, self._state = model, state
-        # open during calls only: the caller may do anything between two steps
-        self._weights = PackedWeights()
-        self._slots: list[int] = []
-        """The slot of each live row."""
-        self._order: Tensor | None = None
-        """The same as a tensor; None where row k is in slot k."""
-
-    def prefill(self, prompts: Tensor) -> Tensor:
-        """prompts `(rows, longest)` -> logits `(rows, vocabulary)`."""
-        self._slots = list(range(len(prompts)))
-        with self._weights:
-            logits, self._state = next_logits(self._model, prompts, self._state)
-        return logits
-
-    def repeat(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """The same for the given rows `(n,)`, whose states are copies."""
-        self._slots = list(range(len(rows)))
-        self._state = select_rows(self._state, rows)
-        return logits[rows]
-
-    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
-        """tokens `(rows, 1)` that continue the rows `parents` -> logits `(rows, vocabulary)`."""
-        if parents is not None:
-            self._reorder(parents.tolist(), tokens.device)
-        if self._order is not None:
-            tokens = torch.empty_like(tokens).index_copy_(0, self._order, tokens)
-        with self._weights:
-            logits, self._state = next_logits(self._model, tokens, self._state, self._order)
-        return logits
-
-    def _reorder(self, parents: list[int], device: torch.device) -> None:
-        slots_before, count = len(self._slots), len(parents)
-        parent_slots = [self._slots[parent] for parent in parents]
-        # the first child of each parent stays in its slot, unless the state gets too short for that slot
-        first_child: dict[int, int] = {}
-        for child, slot in enumerate(parent_slots):
-            if slot < count:
-                first_child.setdefault(slot, child)
-        # every other child takes a free slot, and its parent's state is copied there
-        free = (slot for slot in range(count) if slot not in first_child)
-        self._slots, sources = [], [0] * count
-        for child, parent_slot in enumerate(parent_slots):
-            slot = parent_slot if first_child.get(parent_slot) == child else next(free)
-            self._slots.append(slot)
-            sources[slot] = parent_slot
-        if sources != list(range(slots_before)):
-            self._state = reorder_in_place(self._state, torch.tensor(sources, device=device))
-        in_order = self._slots == list(range(count))
-        self._order = None if in_order else torch.tensor(self._slots, device=device)
+        logits = yield Step(live.tokens[:, -1:], parents)
 
 
 def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:

@@ -13,10 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from seqloom.decoding.generate import Earlier, GenerationOptions, Observer, Steps, steps
+import torch
+
+from seqloom.decoding.generate import (
+    Earlier,
+    GenerationOptions,
+    Observer,
+    Search,
+    Steps,
+    run_search,
+    search,
+)
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.strategies import Strategy
-from seqloom.protocols import Decodable
+from seqloom.protocols import Decodable, device_of
 
 
 def window_start(length: int, context: int | None) -> int:
@@ -40,6 +50,22 @@ def generate_windows(
 
     Logits processors see the whole text. Raises as `generate` does.
     """
+
+    def searching(observer: Observer) -> Search:
+        return search_windows(prompts, max_new_tokens, options, context, device_of(model), observer)
+
+    return run_search(model, None, searching, observer)
+
+
+def search_windows(
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    options: GenerationOptions,
+    context: int | None,
+    device: torch.device,
+    observer: Observer | None = None,
+) -> Search:
+    """As `generate.search`, for a language model of any context."""
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
     unfinished = [(number, Hypothesis(0.0, 0.0, [], False)) for number in range(len(prompts))]
     window_options = options
@@ -55,7 +81,7 @@ def generate_windows(
             windows.append(window)
             limits.append(limit)
             earlier.append(Earlier(hypothesis.sample, generated, text[:start]))
-        found = yield from steps(model, None, windows, limits, window_options, observer, earlier)
+        found = yield from search(windows, limits, window_options, device, observer, earlier)
         continued = []
         for (number, before), hypotheses in zip(unfinished, found, strict=True):
             for new in hypotheses:

@@ -11,6 +11,7 @@ A model without attention is the special case of a memory that holds one vector.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple, final
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.attention import SCORES, AttentionScores, weighted_mean
+from seqloom.layers.joined_inputs import joined_sources, padded
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
@@ -40,7 +42,7 @@ from seqloom.models.config_checks import (
     raise_problems,
 )
 from seqloom.models.sizes import named_sizes
-from seqloom.protocols import Shared
+from seqloom.protocols import Shared, join_rows
 from seqloom.shapes import reverse_each
 
 
@@ -202,11 +204,31 @@ class AttentionMemory(NamedTuple):
 
 
 class Seq2SeqState(NamedTuple):
+    """A `JoinableState`."""
+
     hidden: CellState
     """The decoder's state, h (and c), each `(rows, decoder_layers, width)`."""
     source: Tensor
     """`(rows,)`: the input that each row reads."""
     memory: Shared[AttentionMemory]
+
+    def joined(self, others: Sequence[Seq2SeqState]) -> Seq2SeqState:
+        """These rows and those of the others. The memory of inputs that no row reads is dropped."""
+        states = [self, *others]
+        memories, sources = [], []
+        for state in states:
+            used, source = state.source.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+            memories.append([part[used] for part in state.memory.value[:-1]])
+            sources.append(source)
+        longest = max(values.shape[1] for values, *_ in memories)
+        parts = []
+        for some in zip(*memories, strict=True):
+            parts.append(torch.cat([padded(part, longest, 1) for part in some]))
+        inputs = torch.arange(len(parts[0]), device=self.source.device)
+        values, keys, mask = parts
+        memory = AttentionMemory(values, keys, mask, inputs)
+        hidden = join_rows([state.hidden for state in states])
+        return Seq2SeqState(hidden, joined_sources(sources, inputs), Shared(memory))
 
 
 @final

@@ -216,12 +216,7 @@ class T5(nn.Module):
         pad_id = self.config.pad_id
         key_positions = torch.arange(call.past_length + tokens.shape[1], device=tokens.device)
         if call.ragged is not None:
-            known = (
-                tokens
-                if past is None
-                else torch.cat([past.tokens[:, : past.length], tokens], dim=1)
-            )
-            key_positions = (known != pad_id).cumsum(1) - 1
+            key_positions = call.ragged.visible.cumsum(1) - 1
         bias = self.decoder_bias(call.positions, key_positions)
         if isinstance(call.mask, Tensor):
             bias = bias.masked_fill(~call.mask, -math.inf)

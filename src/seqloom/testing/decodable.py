@@ -29,6 +29,7 @@ from seqloom.protocols import (
     SpecialIds,
     State,
     fork,
+    join_rows,
     next_logits,
     reorder_in_place,
     select_rows,
@@ -109,6 +110,7 @@ class DecodableLaws:
             self.selecting_rows_then_stepping_is_stepping_then_selecting,
             self.reordering_in_place_is_selecting_rows,
             self.a_fork_continues_by_itself,
+            self.rows_that_join_continue_as_alone,
             self.rows_decode_together_as_alone,
         ]
         is_neural = isinstance(self.model, NeuralDecodable)
@@ -270,6 +272,26 @@ class DecodableLaws:
         logits, _ = self.model(self.more, twin)
         for row, (_, expected) in enumerate(self.alone):
             assert_close(logits[row], expected)
+
+    def rows_that_join_continue_as_alone(self) -> None:
+        """Rows of inputs, prompts and lengths of their own, one after the other, while others leave."""
+        with torch.inference_mode():
+            together: State = None
+            alone: list[State] = []
+            for number, (text, tokens) in enumerate(zip(INPUTS * 2, TOKENS * 2, strict=True)):
+                _, state = self.model(self.batch([tokens]), self.begin([text]))
+                alone.append(self.model(self.batch([tokens]), self.begin([text]))[1])
+                together = join_rows([together, state]) if number else state
+                if number in (2, 4):
+                    leaving = number // 2 - 1
+                    left = [row for row in range(len(alone)) if row != leaving]
+                    together = reorder_in_place(together, torch.tensor(left))
+                    alone.pop(leaving)
+                words = [self.words[(number + row) % 4] for row in range(len(alone))]
+                logits, together = self.model(torch.tensor([[word] for word in words]), together)
+                for row, word in enumerate(words):
+                    expected, alone[row] = self.model(torch.tensor([[word]]), alone[row])
+                    assert_close(logits[row], expected[0])
 
     # Documents
 

@@ -208,6 +208,11 @@ class TextTokenizer:
             begin = ends[-1] if ends else 0
         return begin + self._kind.stable_length(text[begin:end])
 
+    @property
+    def space_suffix(self) -> bytes:
+        """No tokenizer of ours writes spaces after words."""
+        return b""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids. Special ids, `<unk>` too, add nothing to it.
 

@@ -57,6 +57,7 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(
 
         special_ids = SPECIAL_IDS
         space_prefix = b""
+        space_suffix = b""
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:
             asked.extend(texts)

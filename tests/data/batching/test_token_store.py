@@ -35,6 +35,7 @@ class Codes:
     token_bytes: Sequence[bytes] = ()
     text_separator = b""
     space_prefix = b""
+    space_suffix = b""
     special_ids = SPECIAL_IDS
 
     def __init__(self, vocabulary_size: int = 2**17) -> None:

@@ -16,12 +16,14 @@ from tests.decoding.toys import Remembering
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
+from seqloom.decoding.string_constraints import cut_at
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.runs.progress import collect_logs
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.tasks.language_modeling.generate import IncrementalText, TextGenerator, text_after
+from seqloom.tasks.language_modeling.generate import TextGenerator, text_after
+from seqloom.tasks.language_modeling.streamed_text import IncrementalText, StreamedText
 from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
@@ -292,6 +294,29 @@ def test_pieces_join_to_the_text_whatever_the_tokens(kind: str, data: st.DataObj
         joined += pieces.add(token)
         assert text_after(tokenizer, prompt, tokens[:at]).startswith(joined)
     assert joined + pieces.rest() == text_after(tokenizer, prompt, tokens)
+
+
+def test_bytes_that_never_form_a_character_are_given_out_as_they_come() -> None:
+    """100,000 of them; at most one character waits, whatever came before."""
+    pieces, given_out = IncrementalText(KINDS["bytes"], [BOS]), 0
+    for number in range(1, 100_001):
+        given_out += len(pieces.add(16 + 0x80 + number % 64))
+        assert given_out >= number - 1
+    assert given_out + len(pieces.rest()) == 100_000
+
+
+@given(
+    st.text("ab é犬", max_size=25),
+    st.lists(st.text("ab é犬", min_size=1, max_size=4), min_size=1, max_size=4),
+)
+def test_no_part_of_a_stop_string_is_ever_given_out(text: str, stop: list[str]) -> None:
+    """Byte by byte, so that a stop string is split at every place."""
+    streamed, joined = StreamedText(KINDS["bytes"], [BOS], stop), ""
+    expected = cut_at(text, stop)
+    for byte in text.encode():
+        joined += streamed.add(16 + byte)
+        assert expected.startswith(joined)
+    assert joined + streamed.rest() == expected
 
 
 # Refusals

@@ -7,12 +7,14 @@ input is read once a step, and is never copied for a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from seqloom.layers.attention import HeadAttention
+from seqloom.layers.joined_inputs import joined_sources, padded
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.key_value_cache import KeysValues, KeyValueCache
@@ -35,6 +37,28 @@ class KeyValueMemory(NamedTuple):
         layers = tuple(KeysValues(keys[inputs], values[inputs]) for keys, values in self.layers)
         mask = None if self.mask is None else self.mask[inputs]
         return KeyValueMemory(layers, mask, torch.arange(len(inputs), device=inputs.device))
+
+    def joined(self, others: Sequence[KeyValueMemory]) -> KeyValueMemory:
+        """The inputs of all, padded to the longest."""
+        memories = [self, *others]
+        longest = max(memory.layers[0].keys.shape[2] for memory in memories)
+        layers = []
+        for number in range(len(self.layers)):
+            keys, values = (
+                torch.cat([padded(memory.layers[number][part], longest, 2) for memory in memories])
+                for part in (0, 1)
+            )
+            layers.append(KeysValues(keys, values))
+        masks = []
+        for memory in memories:
+            keys = memory.layers[0].keys
+            mask = memory.mask
+            if mask is None:
+                shape = (keys.shape[0], keys.shape[2])
+                mask = torch.ones(shape, dtype=torch.bool, device=keys.device)
+            masks.append(padded(mask, longest, 1))
+        mask = torch.cat(masks)
+        return KeyValueMemory(tuple(layers), mask, torch.arange(len(mask), device=mask.device))
 
 
 class QueryGroups(NamedTuple):
@@ -66,7 +90,7 @@ class QueryGroups(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """The state of a Transformer's decoder. A `ReorderableState`."""
+    """The state of a Transformer's decoder. A `ReorderableState` and a `JoinableState`."""
 
     past: KeyValueCache | None
     """What it has written; None before the first token."""
@@ -103,6 +127,21 @@ class DecoderState(NamedTuple):
                 past, torch.searchsorted(used, source), Shared(memory), Shared(None)
             )
         return self._replace(past=past, source=source)
+
+    def joined(self, others: Sequence[DecoderState]) -> DecoderState:
+        """These rows and those of the others. The memory of inputs that no row reads is dropped."""
+        states = [self, *others]
+        memories, sources, pasts = [], [], []
+        for state in states:
+            used, source = state.source.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+            memories.append(state.memory.value.select(used))
+            sources.append(source)
+            assert state.past is not None, "a state that is joined has read something"
+            pasts.append(state.past)
+        memory = memories[0].joined(memories[1:])
+        past = pasts[0].joined(pasts[1:])
+        source = joined_sources(sources, memory.inputs)
+        return DecoderState(past, source, Shared(memory), Shared(None))
 
 
 class CrossAttentionInputs(NamedTuple):

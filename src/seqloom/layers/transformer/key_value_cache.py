@@ -8,12 +8,16 @@ they are ragged.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.protocols import select_rows
+
+NO_TOKEN = -1
+"""Fills slots that no token was ever written to."""
 
 MIN_SLOTS = 64
 """The first size of a buffer of keys, which then doubles."""
@@ -69,7 +73,7 @@ class RaggedCache(NamedTuple):
 
 
 class KeyValueCache(NamedTuple):
-    """All that has been read. A `ReorderableState`."""
+    """All that has been read. A `ReorderableState` and a `JoinableState`."""
 
     layers: tuple[KeysValues, ...]
     """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
@@ -106,6 +110,45 @@ class KeyValueCache(NamedTuple):
             for keys, values in self.layers
         )
         return KeyValueCache(layers, self.tokens[rows, :length], length, ragged)
+
+    def joined(self, others: Sequence[KeyValueCache]) -> KeyValueCache:
+        """These rows and those of the others. Shorter texts begin later, after slots that nobody sees; slots
+        that no row sees any more are dropped."""
+        caches, device = [self, *others], self.tokens.device
+        everything = [
+            cache.ragged or RaggedCache.even(len(cache.tokens), cache.length, device)
+            for cache in caches
+        ]
+        firsts = []
+        for ragged in everything:
+            seen = ragged.visible.any(dim=0).nonzero()
+            firsts.append(int(seen[0]) if len(seen) else ragged.visible.shape[1])
+        length = max(cache.length - first for cache, first in zip(caches, firsts, strict=True))
+        rows = sum(len(cache.tokens) for cache in caches)
+        layers = []
+        for layer in self.layers:
+            # zeros, as what is not seen has weight 0, and 0 times NaN would be NaN
+            parts = [
+                part.new_zeros(rows, part.shape[1], length + MIN_SLOTS, part.shape[3])
+                for part in layer
+            ]
+            layers.append(KeysValues(*parts))
+        tokens = self.tokens.new_full((rows, length + MIN_SLOTS), NO_TOKEN)
+        visible = torch.zeros(rows, length, dtype=torch.bool, device=device)
+        row = 0
+        for cache, ragged, first in zip(caches, everything, firsts, strict=True):
+            here = slice(row, row + len(cache.tokens))
+            old, new = slice(first, cache.length), slice(length - (cache.length - first), length)
+            for target, source in zip(layers, cache.layers, strict=True):
+                target.keys[here, :, new] = source.keys[:, :, old]
+                target.values[here, :, new] = source.values[:, :, old]
+            tokens[here, new] = cache.tokens[:, old]
+            visible[here, new] = ragged.visible[:, old]
+            row = here.stop
+        position = torch.cat([ragged.position for ragged in everything])
+        even = bool(visible.all()) and bool((position == length).all())
+        ragged_after = None if even else RaggedCache(visible, position)
+        return KeyValueCache(tuple(layers), tokens, length, ragged_after)
 
     def _copy_rows(self, source: Tensor, target: Tensor, inputs: Tensor | None) -> None:
         """Rows `source` `(n,)` over rows `target` `(n,)`, from the first slot on where the two differ."""

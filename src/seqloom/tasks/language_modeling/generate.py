@@ -13,12 +13,13 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions, finish
 from seqloom.decoding.hypotheses import DecodingStep, Hypothesis
 from seqloom.decoding.long_context import generate_windows, window_start
-from seqloom.decoding.string_constraints import cut_at, possible_stop_length
+from seqloom.decoding.string_constraints import cut_at
 from seqloom.errors import UsageError, shown
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
 from seqloom.runs.run_folder import LoadedRun
+from seqloom.tasks.language_modeling.streamed_text import StreamedText
 from seqloom.tasks.model import no_such_verb, open_text_model
 
 logger = logging.getLogger(__name__)
@@ -104,14 +105,14 @@ class TextGenerator:
         settings = self.run.decode_settings(decode | {"n_best": 1})
         options = generation_options(settings, self.run.tokenizer)
         (ids,) = self._read([prompt])
-        pieces = IncrementalText(self.run.tokenizer, ids)
+        text = StreamedText(self.run.tokenizer, ids, settings.stop)
         steps = self._steps([ids], settings, options)
         if settings.strategy == "beam" and settings.beam > 1:
             (found,) = finish(steps)
             hypothesis = require_hypotheses(found, options.strategy)[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
-        tokens, pending = 0, ""
+        tokens = 0
         while True:
             try:
                 new = next(steps)
@@ -120,14 +121,9 @@ class TextGenerator:
                 break
             for token in new.tolist():
                 tokens += 1
-                pending += pieces.add(token)
-                certain = 0
-                if cut_at(pending, settings.stop) == pending:
-                    certain = len(pending) - possible_stop_length(pending, settings.stop)
-                if certain:
-                    yield pending[:certain]
-                pending = pending[certain:]
-        if rest := cut_at(pending + pieces.rest(), settings.stop):
+                if piece := text.add(token):
+                    yield piece
+        if rest := text.rest():
             yield rest
         self._log_long_context(len(ids) + tokens)
 
@@ -174,35 +170,6 @@ class TextGenerator:
                 f"it went on from the last {max(1, self._context // 2):,}, read afresh"
             )
             self._logged = True
-
-
-@final
-class IncrementalText:
-    """Decodes tokens as they come, into pieces of whole characters. The pieces together are the whole text.
-
-    A token is decoded after those of the last whole character, because spaces depend on what comes before."""
-
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self._before = list(prompt)
-        """Ids whose text ends in a whole character."""
-        self._pending: list[int] = []
-        self._given = 0
-        """Characters of the text of `_pending` that were returned."""
-
-    def add(self, token: int) -> str:
-        """The characters that this token completes. A final U+FFFD may be half a character, and waits."""
-        self._pending.append(token)
-        text = text_after(self._tokenizer, self._before, self._pending)
-        certain = text.rstrip("\ufffd")
-        piece, self._given = certain[self._given :], len(certain)
-        if text and certain == text:
-            self._before, self._pending, self._given = self._pending, [], 0
-        return piece
-
-    def rest(self) -> str:
-        """What never became a whole character."""
-        return text_after(self._tokenizer, self._before, self._pending)[self._given :]
 
 
 def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

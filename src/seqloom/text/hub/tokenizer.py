@@ -318,7 +318,7 @@ class HubTokenizer:
 
     def _bytes_of_rest(self, text: str, follows: bool) -> bytes:
         """How pieces spell the end of a text, which follows other tokens or begins it."""
-        prefix, suffix = self.space_prefix, self._decoder.space_suffix
+        prefix, suffix = self.space_prefix, self.space_suffix
         if not (prefix or suffix or self.text_separator):
             return text.encode()
         begins_with_space = text[:1] == " "
@@ -328,6 +328,10 @@ class HubTokenizer:
             return b""
         return (prefix or (self.text_separator if follows else b"")) + words
 
+    @property
+    def space_suffix(self) -> bytes:
+        return self._decoder.space_suffix
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids. Special ids add nothing to it. Bytes that are no whole character become
         U+FFFD.
@@ -336,7 +340,7 @@ class HubTokenizer:
         """
         check_ids(ids, self.vocabulary_size)
         spelled = self.text_separator.join([piece for i in ids if (piece := self.token_bytes[i])])
-        inner = spelled.removeprefix(self.space_prefix).removesuffix(self._decoder.space_suffix)
+        inner = spelled.removeprefix(self.space_prefix).removesuffix(self.space_suffix)
         return inner.decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
