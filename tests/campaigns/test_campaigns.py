@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.campaigns import attributions
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,3 +42,14 @@ def test_damaged_files_are_found_or_do_no_harm() -> None:
     (report,) = campaign("damaged_files", "gpt", "ngram", "--trials=24")
     assert report["right"] == report["trials"] == 24
     assert report["refused"] > 6
+
+
+def test_attributions_are_measured(tmp_path: Path) -> None:
+    """In this process, on a stored classifier that has hardly been trained: it runs, and says all numbers."""
+    texts = ["a good film , warm and bright .", "a bad film , dull and cold ."]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(f'"{text}"' for text in texts))
+    run = ROOT / "tests" / "fixtures" / "runs" / "labels-convolution"
+    found = attributions.main([str(run), str(tmp_path / "texts.csv")])
+    assert found["texts"] == 2
+    for method in ("random", "leave-one-out", "integrated-gradients"):
+        assert -1 < found[f"comprehensiveness {method}"] < 1

@@ -117,3 +117,20 @@ def mixture_weights(log_probs: Tensor, steps: int = 200) -> Tensor:
         shares = (exact + log_weights).log_softmax(dim=1)
         log_weights = shares.logsumexp(dim=0) - torch.tensor(float(len(exact))).log()
     return log_weights.exp()
+
+
+def log_probs_with_gradient(
+    model: nn.Module, inputs: Tensor, targets: Tensor, state: State = None
+) -> Tensor:
+    """log p of each target `(rows, steps)` after its token, with a gradient, which the `log_probs` of models
+    and output layers have not. Members are mixed there alone: where no token is possible, a logarithm of a
+    sum has no gradient."""
+    if isinstance(model, Ensemble):
+        parts = [log_probs_with_gradient(member, inputs, targets) for member in model.members]
+        mixed = torch.stack(parts)
+        return (mixed + model.weights.log().to(mixed.dtype)[:, None, None]).logsumexp(dim=0)
+    log_probs, _ = model(inputs, state)
+    if not isinstance(model, TargetScorer):
+        log_probs = log_probs.log_softmax(dim=-1)
+    chosen: Tensor = log_probs.gather(-1, targets[..., None])[..., 0]
+    return chosen

@@ -12,12 +12,14 @@ from seqloom.protocols import NO_REQUEST, Request
 from seqloom.run_file import parse
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.tasks.explain.attention import explain_attention
+from seqloom.tasks.explain.attribution import explain_attribution
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.model import TextModel
 
 OF_INPUT: Mapping[str, Callable[[ModelInput, Look], Explanation]] = {
     "attention": explain_attention,
+    "attribution": explain_attribution,
 }
 """Pictures of what a model does with one input."""
 

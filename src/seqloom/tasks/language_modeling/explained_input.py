@@ -9,8 +9,16 @@ from torch import Tensor
 
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import UsageError, printable
+from seqloom.models.ensemble import log_probs_with_gradient
 from seqloom.models.prompt_tuning import PromptTuned
-from seqloom.protocols import EncodedBatch, SpecialIds, device_of, next_logits, target_log_probs
+from seqloom.protocols import (
+    EncodedBatch,
+    SpecialIds,
+    State,
+    device_of,
+    next_logits,
+    target_log_probs,
+)
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.shapes import IGNORE
 from seqloom.tasks.explain.look import Look
@@ -106,11 +114,18 @@ def after_rows(
         ids = [one for one in row if one >= 0]
         inputs.append([*ids, *target[:-1]])
         wanted.append([IGNORE] * (len(ids) - 1) + list(target))
-    tokens, targets = pad(inputs, special_ids.pad), pad(wanted, IGNORE)
-    log_probs, _ = target_log_probs(
-        model,
-        tokens.to(rows.device),
-        targets.to(rows.device),
-        None,
-    )
-    return log_probs.sum(dim=1)
+    tokens = pad(inputs, special_ids.pad).to(rows.device)
+    targets = pad(wanted, IGNORE).to(rows.device)
+    return sums_of_log_probs(model, tokens, targets, None)
+
+
+def sums_of_log_probs(
+    model: torch.nn.Module, tokens: Tensor, targets: Tensor, state: State
+) -> Tensor:
+    """Of each row Σ log p of its targets that are not IGNORE: `(rows,)`."""
+    if not torch.is_grad_enabled():
+        return target_log_probs(model, tokens, targets, state)[0].sum(dim=1)
+    trained = targets != IGNORE
+    chosen = log_probs_with_gradient(model, tokens, targets.where(trained, 0), state)
+    # where nothing is asked, log p may be minus infinity
+    return chosen.where(trained, 0).sum(dim=1)

@@ -227,6 +227,9 @@ class TextPredictor(ExplainedModel, Generic[E]):
         _, dataset = chosen.head_task.encode_checked(first, chosen._encoding_options(data), data)
         return dataset.batch(np.arange(len(dataset)))
 
+    def default_show(self) -> str:
+        return "attribution"
+
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         example = plain_example(self.head_task, texts)
         options = replace(self.options, skip_too_long=False)

@@ -15,7 +15,6 @@ from seqloom.protocols import (
     EncoderDecoder,
     device_of,
     read_source,
-    target_log_probs,
 )
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.shapes import IGNORE
@@ -27,6 +26,7 @@ from seqloom.tasks.explain.model_input import (
     single_row,
     words_of,
 )
+from seqloom.tasks.language_modeling.explained_input import sums_of_log_probs
 from seqloom.tasks.translation.translate import decode_texts, target_tokenizer
 
 
@@ -108,5 +108,4 @@ def _log_prob(run: LoadedRun, source: Tensor, ids: Sequence[int]) -> Tensor:
     rows = torch.tensor([list(ids[:-1])] * len(source), device=source.device)
     targets = torch.tensor([wanted] * len(source), device=source.device)
     state = read_source(run.model, source)
-    log_probs, _ = target_log_probs(run.model, rows, targets, state)
-    return log_probs.sum(dim=1)
+    return sums_of_log_probs(run.model, rows, targets, state)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seqloom import files
 from seqloom.config import DataConfig, TrainConfig
@@ -30,8 +30,8 @@ from seqloom.explaining.gradient_flow import (
     gradient_flow,
 )
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.models.ensemble import Ensemble
-from seqloom.protocols import EncodedBatch, Loss, Objective, Request, TargetScorer, device_of
+from seqloom.models.ensemble import Ensemble, log_probs_with_gradient
+from seqloom.protocols import EncodedBatch, Loss, Objective, Request, device_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import each_pair
@@ -243,20 +243,9 @@ def mixture_loss(model: nn.Module, batch: TextBatch) -> Loss:
     """Cross-entropy of the next token under a mixture, with a gradient, which its `log_probs` has not."""
     trained = batch.targets != IGNORE
     targets = batch.targets.where(trained, EOS)
-    return Loss(-_chosen(model, batch.inputs, targets)[trained].sum(), trained.sum())
-
-
-def _chosen(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """log p of each target `(rows, steps)`. Members are mixed there alone: where no token is possible, a
-    logarithm of a sum has no gradient."""
-    if isinstance(model, Ensemble):
-        parts = torch.stack([_chosen(member, inputs, targets) for member in model.members])
-        return (parts + model.weights.log().to(parts.dtype)[:, None, None]).logsumexp(dim=0)
-    log_probs, _ = model(inputs, None)
-    if not isinstance(model, TargetScorer):
-        log_probs = log_probs.log_softmax(dim=-1)
-    chosen: Tensor = log_probs.gather(-1, targets[..., None])[..., 0]
-    return chosen
+    return Loss(
+        -log_probs_with_gradient(model, batch.inputs, targets)[trained].sum(), trained.sum()
+    )
 
 
 def _objective(bundle: LoadedRun, rows: object) -> Objective:
