@@ -328,7 +328,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
 # Beginning and sizes
 
 
-def test_weights_begin_as_published() -> None:
+def test_weights_but_positions_begin_as_published() -> None:
     torch.manual_seed(0)
     model = Bert(
         BertConfig(
@@ -341,6 +341,8 @@ def test_weights_begin_as_published() -> None:
         )
     )
     for name, parameter in model.named_parameters():
+        if name.startswith("positions"):
+            continue
         if parameter.dim() == 1:
             assert bool((parameter == (0.0 if name.endswith("bias") else 1.0)).all())
         else:

@@ -114,6 +114,9 @@ class BertConfig:
 
 
 SIZES, ABOUT = named_sizes("bert")
+POSITION_SIZE = 0.05
+"""Of the first sinusoids. With drawn positions masked models stay for long at what a bag of the words around
+a mask can tell (docs/masked-lm.md)."""
 
 
 @final
@@ -149,6 +152,7 @@ class Bert(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        self.positions.begin_as_sinusoids(POSITION_SIZE)
 
     def forward(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 ->

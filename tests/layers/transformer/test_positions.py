@@ -76,6 +76,18 @@ def test_the_first_rows_of_a_table_may_stand_for_nothing() -> None:
         table(torch.tensor([4]), 5)
 
 
+def test_a_table_that_begins_as_sinusoids_has_one_map_from_each_position_to_the_next() -> None:
+    positions = LearnedPositions(16, 8, offset=2).double()
+    first = positions.embedding.weight[:2].detach().clone()
+    positions.begin_as_sinusoids(0.05)
+    table = positions.embedding.weight.detach()
+    assert torch.equal(table[:2], first)
+    assert float(table[2:].abs().max()) == pytest.approx(0.05)
+    rows = table[2:]
+    step = torch.linalg.lstsq(rows[:-1], rows[1:]).solution
+    close(rows[:-1] @ step, rows[1:])
+
+
 def test_a_rotation_turns_each_pair_by_its_angle() -> None:
     """(x_i, x_{i + d/2}) as a complex number, times e^(i p / 10000^(2i/d))."""
     heads = torch.randn(2, 3, 4, 6, dtype=D)

@@ -55,17 +55,33 @@ class LearnedPositions(nn.Module):
         embedded: Tensor = self.embedding(positions)
         return embedded
 
+    @torch.no_grad()
+    def begin_as_sinusoids(self, size: float) -> None:
+        """Rows that are sinusoids of this size, whose wavelengths reach as far as the table. Then one linear
+        map leads from any position to the next one, while rows that are drawn have to learn each step."""
+        table = self.embedding.weight[self.offset :]
+        places = torch.arange(self.context, device=table.device)
+        base = float(max(self.context, 2))
+        table.copy_(size * sinusoids(places, table.shape[1], table.dtype, base=base))
 
-def angles(positions: Tensor, width: int) -> Tensor:
-    """`(..., ceil(width / 2))`: p / 10000^(2i/width), in float64: at p = 1,000 float32 is wrong in the fourth
+
+def angles(positions: Tensor, width: int, base: float = BASE) -> Tensor:
+    """`(..., ceil(width / 2))`: p / base^(2i/width), in float64: at p = 1,000 float32 is wrong in the fourth
     digit of the sine."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64) / width
-    return positions[..., None] * BASE**-exponents
+    return positions[..., None] * base**-exponents
 
 
-def sinusoids(positions: Tensor, width: int, dtype: torch.dtype, *, halves: bool = False) -> Tensor:
+def sinusoids(
+    positions: Tensor,
+    width: int,
+    dtype: torch.dtype,
+    *,
+    halves: bool = False,
+    base: float = BASE,
+) -> Tensor:
     """positions `(...)` -> `(..., width)`: sine and cosine alternate; `halves`: sines, then cosines."""
-    pair_angles = angles(positions, width)
+    pair_angles = angles(positions, width, base)
     if halves:
         return torch.cat([pair_angles.sin(), pair_angles.cos()[..., : width // 2]], dim=-1).to(
             dtype
