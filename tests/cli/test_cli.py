@@ -344,7 +344,10 @@ def test_a_training_that_is_stopped_shows_what_there_is(
         == bool(metrics)
     )
     assert "None" not in ran.out
-    assert ran.out.splitlines()[-1] == f"stopped: {reason}; folder: runs/a"
+    last = ran.out.splitlines()[-1]
+    how = f"stopped by {reason} at step 3" if code else "finished: 3 steps"
+    best = "; the best checkpoint is that of step 2, with the lowest validation loss, 1.5"
+    assert last == f"{how}{best if metrics else ''}; folder: runs/a"
     assert ran.err == ("to continue: seqloom train --resume runs/a\n" if code else "")
 
 

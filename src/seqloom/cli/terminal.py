@@ -217,11 +217,11 @@ def overwritten_line() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def progress_bar(activity: str) -> Iterator[Callable[[TrainingProgress], None]]:
-    """A bar with the loss, the tokens or examples a second, and the time left. Nothing is written where
-    standard error is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
+def progress_bar(activity: str) -> Iterator[Callable[[TrainingProgress], None] | None]:
+    """A bar with the loss, the tokens or examples a second, and the time left. None where standard error is
+    no terminal, or nothing but results is to be shown."""
+    if not sys.stderr.isatty() or not logger.isEnabledFor(logging.INFO):
+        yield None
         return
     from rich.console import Console
     from rich.progress import (

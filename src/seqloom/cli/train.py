@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -21,7 +21,11 @@ from seqloom.cli.options import (
     read_settings,
 )
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
+from seqloom.errors import counted
 from seqloom.registry import IMPORTED, TASKS
+
+if TYPE_CHECKING:
+    from seqloom.workflows.train import TrainResult
 
 TRAINED = ", ".join(name for name in TASKS if name not in IMPORTED)
 
@@ -93,8 +97,27 @@ def train(
         return code
     if result.metrics:  # none before the first validation
         put_metrics(f"Validation at step {result.best_step}", result.metrics)
-    put(f"stopped: {result.stopped}; folder: {result.folder}")
+    put(f"{_ending(result)}; folder: {result.folder}")
     return code
+
+
+def _ending(result: TrainResult) -> str:
+    """How a training ended, and which checkpoint is kept, in words."""
+    match result.stopped:
+        case "max_steps" | "finished":
+            how = f"finished: {counted(result.step, 'step')}"
+        case "patience":
+            how = f"finished: no validation was better for train.patience, at step {result.step:,}"
+        case signal:
+            how = f"stopped by {signal} at step {result.step:,}"
+    value = result.metrics.get(result.chosen_by)
+    if value is None or result.step == 1:
+        return how
+    which = "lowest" if result.chosen_by == "loss" else "highest"
+    return (
+        f"{how}; the best checkpoint is that of step {result.best_step:,}, with the {which} validation"
+        f" {result.chosen_by}, {value:.4g}"
+    )
 
 
 def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> int:
@@ -170,7 +193,7 @@ def compare(
 
     config = CompareConfig(task=task, data=data, settings=settings, **vars(options))
     with progress_bar("compare") as progress:
-        result = run_compare(config, progress=progress)
+        result = run_compare(config, progress=progress or (lambda _: None))
     leaderboard = result.leaderboard
     if json:
         scores = {} if leaderboard is None else leaderboard.to_json()

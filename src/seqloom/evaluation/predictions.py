@@ -10,6 +10,7 @@ import torch
 from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.evaluation.arrays import Numbers
+from seqloom.long_work import LongWork
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import device_of
 
@@ -30,8 +31,10 @@ class HeadOutputs(NamedTuple):
 
 
 @torch.inference_mode()
-def predict_dataset(model: EncoderWithHead, dataset: EncodedDataset) -> HeadOutputs:
-    """The outputs of a model in evaluation mode."""
+def predict_dataset(
+    model: EncoderWithHead, dataset: EncodedDataset, work: LongWork | None = None
+) -> HeadOutputs:
+    """The outputs of a model in evaluation mode. `work` counts the items."""
     device, kind = device_of(model), model.config.kind
     order = np.argsort(dataset.costs, kind="stable")
     probabilities = [np.empty(0)] * len(dataset)
@@ -45,6 +48,8 @@ def predict_dataset(model: EncoderWithHead, dataset: EncodedDataset) -> HeadOutp
     )
     for end in ends:
         items = order[first:end]
+        if work is not None:
+            work.add(len(items))
         first = end
         batch = dataset.batch(items)
         batch = type(batch)(*(part.to(device) for part in batch))

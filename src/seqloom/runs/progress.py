@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
@@ -137,29 +136,6 @@ def log_notes(notes: Iterable[str]) -> None:
 def split_note(count: int, what: str, seed: int) -> str:
     """The notice about a validation part that was split off; `what` names one example."""
     return f"no validation data given: {counted(count, what)} split off by seed {seed}"
-
-
-def every_few_seconds(seconds: float = 5.0) -> Callable[[], bool]:
-    """A function that says whether the last time that it said so, or its making, is so long ago."""
-    last = time.monotonic()
-
-    def is_due() -> bool:
-        nonlocal last
-        if time.monotonic() - last <= seconds:
-            return False
-        last = time.monotonic()
-        return True
-
-    return is_due
-
-
-def log_progress(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
-    """The same records; their number is logged every few seconds."""
-    is_due = every_few_seconds(every)
-    for number, record in enumerate(records, start=1):
-        if number % 1000 == 0 and is_due():
-            logger.info(f"{number:,} {what}")
-        yield record
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:

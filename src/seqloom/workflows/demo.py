@@ -49,7 +49,7 @@ class DemoResult:
     """How the training ended, as in TrainResult."""
 
 
-def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> DemoResult:
+def demo(output_dir: str, steps: int, progress: Callable[[Progress], None] | None) -> DemoResult:
     """Generates the data, trains on it, measures on years and on written forms that are not in it, and draws
     a heat map. A training that a signal stopped is not measured."""
     phrases = date_phrases(held_out=REPORTED + VALIDATED)

@@ -12,6 +12,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.input_rows import FORMS, InputRow, read_input_rows
 from seqloom.data.readers.records import read_texts, refuse_pipe
 from seqloom.errors import UsageError
+from seqloom.long_work import log_progress
 from seqloom.protocols import Answer, InputTable, LoadedModel, Request
 from seqloom.runs.output_files import new_file
 from seqloom.runs.table_files import TABLES, new_table, require_writer
@@ -117,7 +118,7 @@ def _write(
         names[name] = f"predicted_{name}" if name in columns else name
     count = skipped = 0
     with new_table(place, [*columns, *names.values(), SKIPPED]) as write:
-        for row, answer in joined:
+        for row, answer in log_progress(joined, "rows answered"):
             cells = {} if answer is None else dict(answer.row())
             reason = row.reason or left_out.pop(row.line, "")
             count, skipped = count + 1, skipped + bool(reason)

@@ -77,6 +77,7 @@ from seqloom.training.metrics_log import Metrics
 from seqloom.training.objectives import chosen_objective
 from seqloom.training.optimisation import make_optimizer
 from seqloom.training.stream_states import stream_states_of
+from seqloom.workflows.training_lines import TrainingLines
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class TrainResult:
     nothing was done."""
     metrics: dict[str, float]
     """Of the best checkpoint on the validation data."""
+    chosen_by: str = "loss"
+    """What chose the best checkpoint: the name of a metric."""
     first: bool = True
     """Whether this is the first of the workers, which speaks for all."""
 
@@ -120,10 +123,11 @@ def train(
     data: Sequence[str] = (),
     *,
     resume: str | Path | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[Progress], None] | None = None,
     **options: Unpack[TrainArguments],
 ) -> TrainResult:
-    """Trains a model into a new run folder, or continues a run that was stopped (`resume`).
+    """Trains a model into a new run folder, or continues a run that was stopped (`resume`). How far it is, is
+    given to `progress`, or is logged.
 
     `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainArguments`. Raises
     UsageError, DataError, FolderError and TrainingError, each with one line for the user.
@@ -199,7 +203,10 @@ def check_new_folder(folder: Path, run_config: RunConfig) -> None:
 
 
 def _train(
-    run_config: RunConfig, folder: Path, world: World, progress: Callable[[Progress], None]
+    run_config: RunConfig,
+    folder: Path,
+    world: World,
+    progress: Callable[[Progress], None] | None,
 ) -> TrainResult:
     prepare = task_to_train(run_config.task).training_data
     assert prepare is not None
@@ -212,10 +219,9 @@ def _train(
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)))
     training = start_training(run_config, folder, world, data)
     log_start(training)
+    lines = TrainingLines(training.state) if progress is None and world.first else None
     with stop_signals() as interrupted:
-        training.trainer(progress if world.first else lambda _: None, interrupted).run(
-            training.state
-        )
+        training.trainer(progress if world.first else None, interrupted, lines).run(training.state)
     return finish(run_config, folder, world, training.state)
 
 
@@ -234,9 +240,15 @@ class Training:
     state: TrainerState
 
     def trainer(
-        self, progress: Callable[[Progress], None], interrupted: Callable[[], int]
+        self,
+        progress: Callable[[Progress], None] | None,
+        interrupted: Callable[[], int],
+        lines: TrainingLines | None = None,
     ) -> Trainer:
+        """`lines` says how far it is where `progress` does not."""
         config = self.run_config.train
+        if progress is None:
+            progress = (lambda _: None) if lines is None else lines.progress
         return Trainer(
             model=self.model,
             objective=chosen_objective(config.objective, self.objective),
@@ -247,7 +259,7 @@ class Training:
             describe=self.data.describe,
             validate=self.validate,
             save=self.save,
-            log=self.log(),
+            log=self.log(lines),
             progress=progress,
             interrupted=interrupted,
             evaluate_every=config.evaluate_every or max(self.state.total_steps // 20, 1),
@@ -274,7 +286,7 @@ class Training:
             prune_checkpoints(self.folder, steps)
         self.world.barrier()
 
-    def log(self) -> Callable[[Metrics], None]:
+    def log(self, lines: TrainingLines | None) -> Callable[[Metrics], None]:
         """A function that takes a record of metrics.jsonl."""
         has_board = self.run_config.train.tensorboard and self.world.first
         board = open_board(self.folder, self.state.step) if has_board else None
@@ -284,6 +296,8 @@ class Training:
                 metrics_log.append(self.folder, record)
             if board is not None:
                 board(record)
+            if lines is not None:
+                lines.record(record)
 
         return write
 
@@ -449,8 +463,9 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
             write_run_adapter(folder, run_config, checkpoint_path(folder, best))
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
+    chosen_by = run_config.train.best
     return TrainResult(
-        folder, state.step, state.best_step, str(state.stopped), metrics, world.first
+        folder, state.step, state.best_step, str(state.stopped), metrics, chosen_by, world.first
     )
 
 
@@ -470,9 +485,8 @@ def finished_result(folder: Path, world: World) -> TrainResult | None:
         f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a"
         " longer one, train a new run"
     )
-    return TrainResult(
-        folder, step, best, "finished", metrics_log.validation(folder, best), world.first
-    )
+    metrics, chosen_by = metrics_log.validation(folder, best), read_resumed(folder).train.best
+    return TrainResult(folder, step, best, "finished", metrics, chosen_by, world.first)
 
 
 def restore_checkpoint(

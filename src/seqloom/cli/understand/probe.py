@@ -65,7 +65,7 @@ def probe(task: str, /, *, options: ProbeOptions = ProbeOptions(), json: Flag = 
             cells=[cell.strip() for cell in options.cells.split(",")],
             distances=distances,
             settings=options.budget(),
-            progress=progress,
+            progress=progress or (lambda _: None),
         )
     if json:
         content = {"task": task, "output": str(report.folder), "stopped": report.stopped}

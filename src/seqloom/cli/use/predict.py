@@ -44,6 +44,7 @@ def predict(
         json: One JSON object for each input, with all n-best outputs and their scores, the most likely tokens
             of each mask, the vector, or the probabilities of the most likely labels.
     """
+    from seqloom.long_work import log_progress
     from seqloom.protocols import Request
     from seqloom.runs.output_files import new_file
     from seqloom.tasks.model import load
@@ -71,7 +72,10 @@ def predict(
         return
     try:
         with even_if_nobody_reads(trace):
-            for number, answer in enumerate(model.answers(file, request)):
+            answers = model.answers(file, request)
+            if not sys.stdout.isatty():
+                answers = log_progress(answers, "inputs answered")
+            for number, answer in enumerate(answers):
                 if number == 0 and not json and sys.stdout.isatty():
                     put(_header(answer))
                 if json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -105,6 +106,7 @@ def score(
 def _scores(
     folder: str, file: str, options: ScoreOptions, data_config: DataConfig
 ) -> Iterable[Scored]:
+    from seqloom.long_work import log_progress
     from seqloom.runs.progress import each_text
     from seqloom.tasks.language_modeling.documents import describe_scoring
     from seqloom.tasks.language_modeling.score import Scorer
@@ -114,7 +116,10 @@ def _scores(
         logger.info(note)
     logger.info(describe_scoring(scorer.run.model, options.stride, scorer.run.tokenizer))
     texts = chain(options.text) if options.text else each_text(file, data_config)
-    return scorer.score(texts, prompt=options.prompt, tokens=options.tokens, stride=options.stride)
+    scores = scorer.score(
+        texts, prompt=options.prompt, tokens=options.tokens, stride=options.stride
+    )
+    return scores if sys.stdout.isatty() else log_progress(scores, "texts scored")
 
 
 def _put_scored(scored: Scored, tokens: bool) -> None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
+from seqloom.long_work import every_few_seconds
 from seqloom.models.bert import Bert
 from seqloom.protocols import SpecialIds, device_of
-from seqloom.runs.progress import every_few_seconds
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import Document, document_batches
 

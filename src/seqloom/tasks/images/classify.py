@@ -22,6 +22,7 @@ from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
 from seqloom.explaining.explanation import Explanation
 from seqloom.interop.adapter import base_folder
+from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import (
     NO_REQUEST,
@@ -34,7 +35,6 @@ from seqloom.protocols import (
 from seqloom.run_file import parse
 from seqloom.runs import run_folder
 from seqloom.runs.output_files import PICTURES, new_file
-from seqloom.runs.progress import log_progress
 from seqloom.shapes import IGNORE
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.images.explain import explain_image

@@ -28,10 +28,11 @@ from seqloom.errors import FolderError, UsageError, counted, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.files import JsonObject
 from seqloom.interop.adapter import base_folder
+from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
-from seqloom.runs.progress import log_progress, split_note
+from seqloom.runs.progress import split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
 from seqloom.tasks.images.classify import CHUNK, classify, patch_metrics, read_preprocessing

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, final
 
+from seqloom.long_work import log_progress
 from seqloom.protocols import NO_REQUEST, Evaluation, Request
 from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
@@ -88,7 +89,10 @@ class LanguageModel(ExplainedModel):
         self.check("evaluate", request, paths)
         model, tokenizer = self.model, self.run.tokenizer
         logger.info(describe_scoring(model, request.stride, tokenizer))
-        documents = each_document(paths, data_config(self.folder, request.data), tokenizer)
+        documents = log_progress(
+            each_document(paths, data_config(self.folder, request.data), tokenizer),
+            "documents measured",
+        )
         stride = stride_of(model, request.stride)
         metrics = evaluate_documents(model, documents, stride, tokenizer.special_ids)
         if metrics["unknown_percent"]:

@@ -18,6 +18,7 @@ from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError, counted
+from seqloom.long_work import every_few_seconds, log_progress
 from seqloom.models import model_family
 from seqloom.protocols import (
     FittedModel,
@@ -26,7 +27,6 @@ from seqloom.protocols import (
     StoredTokenizer,
     context_of,
 )
-from seqloom.runs.progress import every_few_seconds, log_progress
 from seqloom.tasks.language_modeling.documents import (
     Document,
     each_piece,

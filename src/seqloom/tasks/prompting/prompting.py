@@ -13,10 +13,11 @@ from seqloom.data.formats.forms import TABLES
 from seqloom.data.readers.labelled import form_of
 from seqloom.errors import DataError, UsageError, counted, shown
 from seqloom.evaluation.answer_f1 import normalised
+from seqloom.long_work import every_few_seconds
 from seqloom.protocols import NO_REQUEST, Request, Settings, context_of
 from seqloom.run_file import parse
 from seqloom.runs.output_files import PICTURES, new_file
-from seqloom.runs.progress import chunked, every_few_seconds, logged_report
+from seqloom.runs.progress import chunked, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.model import refuse_unread_data
 from seqloom.tasks.prompting.answers import LogProb, answer_scorer

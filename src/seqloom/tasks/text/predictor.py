@@ -17,6 +17,7 @@ from seqloom.data.encoding.encode_texts import EncodingOptions, Truncation
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
+from seqloom.long_work import LongWork, log_progress
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import (
     NO_REQUEST,
@@ -27,7 +28,7 @@ from seqloom.protocols import (
     InputTable,
     Request,
 )
-from seqloom.runs.progress import chunked, log_notes, log_progress, logged_report
+from seqloom.runs.progress import chunked, log_notes, logged_report
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import merge_data_settings, saved_data_settings
 from seqloom.tasks.explain.explained_model import ExplainedModel
@@ -256,7 +257,8 @@ class TextPredictor(ExplainedModel, Generic[E]):
         options = self._encoding_options(data)
         kept, dataset = self.head_task.encode_checked(examples, options, data)
         log_notes(options.truncation.notices())
-        outputs = predict_dataset(self.encoder, dataset)
+        work = LongWork("examples answered", len(dataset))
+        outputs = predict_dataset(self.encoder, dataset, work)
         answers = self.head_task.answers_to(kept, dataset, outputs)
         evaluation = self.head_task.evaluate(kept, dataset, outputs, resamples)
         return replace(

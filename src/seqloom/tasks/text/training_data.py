@@ -31,6 +31,7 @@ from seqloom.interop.pretrained import (
     with_special_tokens,
 )
 from seqloom.interop.sentence_transformers import MODULES
+from seqloom.long_work import log_progress
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
 from seqloom.protocols import (
@@ -43,7 +44,7 @@ from seqloom.protocols import (
 )
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import log_notes, log_progress, logged_report, split_note
+from seqloom.runs.progress import log_notes, logged_report, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.text.head_task import E, HeadTask, encoding_options
 from seqloom.tasks.text.initialise import initialise_from_data

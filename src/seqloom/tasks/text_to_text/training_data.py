@@ -18,8 +18,9 @@ from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import counted, printable
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
+from seqloom.long_work import log_progress
 from seqloom.protocols import Rows
-from seqloom.runs.progress import log_progress, mute_logs, named_logs
+from seqloom.runs.progress import mute_logs, named_logs
 from seqloom.tasks.starting_point import StartingPoint, starting_point
 from seqloom.tasks.text_to_text.evaluate_tasks import SCORE, evaluate_task, joined
 from seqloom.tasks.text_to_text.mixed_task import check_tasks

@@ -13,6 +13,7 @@ from seqloom.errors import printable
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.evaluation.text_metrics import bleu, registered_metrics
 from seqloom.evaluation.writing_systems import bleu_tokenizer_of, require_bleu_tokenizer
+from seqloom.long_work import LongWork
 from seqloom.protocols import Evaluation, StoredTokenizer, device_of
 from seqloom.tasks.translation.measures import TRANSLATION, Measure, References
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts, target_tokenizer
@@ -102,12 +103,10 @@ def evaluate_pairs(
         references = prepare_references(
             tokenizer, [target for _, target in pairs], EvaluateConfig(), measure
         )
-    best = [
-        outputs[0]
-        for outputs in decode_texts(
-            model, tokenizer, [source for source, _ in pairs], replace(decode, n_best=1)
-        )
-    ]
+    given = [source for source, _ in pairs]
+    work = LongWork("texts decoded", len(pairs))
+    decoded = decode_texts(model, tokenizer, given, replace(decode, n_best=1), work=work)
+    best = [outputs[0] for outputs in decoded]
     texts = [output.text for output in best]
     sources = [source for source, _ in pairs] if baselines else []
     scores = measure.scores(texts, references, sources)

@@ -36,10 +36,11 @@ from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
+from seqloom.long_work import log_progress
 from seqloom.models import model_family
 from seqloom.models.transformer import TransformerConfig
 from seqloom.protocols import EncoderDecoder, Rows, StoredTokenizer, context_of
-from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
+from seqloom.runs.progress import each_pair, read_pair_list, split_note
 from seqloom.tasks.starting_point import StartedTrainingData, StartingPoint, starting_point
 from seqloom.tasks.training_data import (
     StepTrainingData,

@@ -21,6 +21,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.string_constraints import cut_at
 from seqloom.errors import UsageError
+from seqloom.long_work import LongWork
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import (
     Decodable,
@@ -59,12 +60,13 @@ def decode_texts(
     texts: Sequence[str],
     decode: DecodeConfig,
     watch: Callable[[DecodingStep], None] | None = None,
+    work: LongWork | None = None,
 ) -> list[list[DecodedText]]:
     """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty
     output.
 
     Texts of similar length are decoded together; the order of the answers is that of the texts. `watch` sees
-    each step.
+    each step; `work` counts the texts.
     """
     sources, special_ids = tokenizer.encode(texts), tokenizer.special_ids
     outputs = [[DecodedText("", None, True)] for _ in texts]
@@ -74,6 +76,8 @@ def decode_texts(
     decodable = cast(Decodable, model)
     for first in range(0, len(nonblank), decode.batch_rows):
         rows = nonblank[first : first + decode.batch_rows]
+        if work is not None:
+            work.add(len(rows))
         batch = source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
         with torch.inference_mode():
             state = read_source(model, batch)

@@ -16,9 +16,9 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.cooccurrences import CellArray, build_cells
 from seqloom.errors import DataError, counted
 from seqloom.layers.glove import Cells, CountWeights, Factors, train_cells
+from seqloom.long_work import every_few_seconds
 from seqloom.models.word_vectors.glove import Glove, GloveConfig
 from seqloom.protocols import Loss, Rows
-from seqloom.runs.progress import every_few_seconds
 from seqloom.tasks.language_modeling.training_data import prepare_stores
 from seqloom.tasks.word_vectors.training_data import PieceTrainingData
 

@@ -24,9 +24,10 @@ from seqloom.evaluation.writing_systems import (
     require_bleu_tokenizer,
     script_without_spaces,
 )
+from seqloom.long_work import log_progress
 from seqloom.registry import hub_task
 from seqloom.runs.output_files import new_file
-from seqloom.runs.progress import log_progress, logged_report
+from seqloom.runs.progress import logged_report
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.score import Scorer, language_model, log_unlike_unknown
 from seqloom.tasks.prompting.answers import TextPairAnswers

@@ -1,0 +1,67 @@
+"""How far long work is, as lines of the log: every few seconds, with what is left where that is known."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, final
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+EVERY = 5.0
+"""Seconds between two lines."""
+
+
+def every_few_seconds(seconds: float = EVERY) -> Callable[[], bool]:
+    """A function that says whether the last time that it said so, or its making, is so long ago."""
+    last = time.monotonic()
+
+    def is_due() -> bool:
+        nonlocal last
+        if time.monotonic() - last <= seconds:
+            return False
+        last = time.monotonic()
+        return True
+
+    return is_due
+
+
+@final
+class LongWork:
+    """Counts what is done, and logs the count, the speed and the time left every few seconds."""
+
+    def __init__(self, what: str, total: int | None = None, every: float = EVERY) -> None:
+        """`what` is done, as in "pairs read"; `total`: how many in all, where that is known."""
+        self.what, self.total, self.done = what, total, 0
+        self.is_due, self.started = every_few_seconds(every), time.monotonic()
+
+    def add(self, count: int = 1) -> None:
+        self.done += count
+        if self.is_due():
+            rate = self.done / max(time.monotonic() - self.started, 1e-9)
+            line = f"{self.done:,} {self.what}"
+            if self.total is not None:
+                left = duration((self.total - self.done) / rate)
+                line = f"{self.done:,} of {self.total:,} {self.what}, {left} left"
+            logger.info(f"{line} ({rate:,.0f}/s)")
+
+
+def log_progress(
+    items: Iterable[T], what: str, every: float = EVERY, total: int | None = None
+) -> Iterator[T]:
+    """The same items; how many they are is logged every few seconds."""
+    work = LongWork(what, total, every)
+    for item in items:
+        work.add()
+        yield item
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 12 min, 3.2 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
