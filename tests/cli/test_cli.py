@@ -687,7 +687,10 @@ def test_explain_needs_a_model_with_attention(
     assert ran.code == 0
     assert ran.json["step"] == 1
     message = one_line(
-        command("explain", tmp_path / "run", "a b c", "--output", tmp_path / "a.png"), 2
+        command(
+            "explain", tmp_path / "run", "a b", "--show=attention", "--output", tmp_path / "a.png"
+        ),
+        2,
     )
     assert "must have attention" in message
 

@@ -35,6 +35,8 @@ MOST_SERIES = 10
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 _FEW_POINTS = 30  # up to here each point of a line has a dot
 
+NUMBER = "format(datum.value, '~g')"
+"""How ticks are written. A format of the axis itself would round them to the digits of a step: 0.795 to 1."""
 EMPTY = "(empty)"  # the label of an empty name
 _FONT = "Liberation Sans, Arial, DejaVu Sans, sans-serif"  # vl-convert brings the first
 _INK, _FAINT_INK = "#1c2733", "#5b6875"

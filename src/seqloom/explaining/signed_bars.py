@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from seqloom.explaining.charts import ORANGE_TO_BLUE, require_extra, styled
+from seqloom.explaining.charts import NUMBER, ORANGE_TO_BLUE, require_extra, styled
 from seqloom.explaining.heat_maps import word_axis, word_labels
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def signed_bars(
             scale=alt.Scale(domain=list(range(len(labels))), paddingInner=0.2, paddingOuter=0.1),
             axis=word_axis(labels, "", 12, orient="left"),
         ),
-        x=alt.X("value:Q", title=name, axis=alt.Axis(format="~g", tickCount=6)),
+        x=alt.X("value:Q", title=name, axis=alt.Axis(labelExpr=NUMBER, tickCount=6)),
         tooltip=[alt.Tooltip("word:N"), alt.Tooltip("value:Q", title=name, format=".4f")],
     )
     bars = chart.mark_bar(aria=False).encode(

@@ -23,9 +23,11 @@ class ExplainOptions:
 
     show: str | None = None
     """The picture:
-    attention (where it looks), attribution (what each word adds to the answer), gradient-flow (of recurrent
-    layers, through time), layer-weights (what a task reads of each layer of an ELMo).
-    By default what suits the task."""
+    attention (where it looks), attribution (what each word adds to the answer), surprisal (of each token of a
+    text), gates (and states of recurrent layers), backoff (of an n-gram model), lens (what each layer would
+    say), knockout (what is lost without each head), induction (which heads find repetitions), gradient-flow
+    (of recurrent layers, through time), layer-weights (what a task reads of each layer of an ELMo).
+    By default what suits the model."""
     target: str | None = None
     """What is explained: a label, a tag, an option, or a text to write. By default the model's own answer."""
     foil: str | None = None
@@ -35,9 +37,9 @@ class ExplainOptions:
     word: int | None = None
     """Of attribution: the number of the word whose tag is explained."""
     part: str | None = None
-    """Of attention: encoder, decoder, cross, self or pooling."""
+    """Of attention and gates: encoder, decoder, cross, self or pooling."""
     layer: int | None = None
-    """Of attention: one layer, from 1 on."""
+    """Of attention and gates: one layer, from 1 on."""
     head: int | None = None
     """Of attention: one head, from 1 on."""
     rows: int | None = None

@@ -11,14 +11,17 @@ from seqloom.errors import UsageError
 
 Method = Literal["leave-one-out", "integrated-gradients"]
 
-SHOWS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "attention": ("where it looks", frozenset({"target", "part", "layer", "head"})),
-    "attribution": (
-        "what each word adds to an answer",
-        frozenset({"target", "foil", "method", "word"}),
-    ),
+SHOWS: Mapping[str, frozenset[str]] = {
+    "attention": frozenset({"target", "part", "layer", "head"}),
+    "attribution": frozenset({"target", "foil", "method", "word"}),
+    "surprisal": frozenset({"target"}),
+    "gates": frozenset({"target", "part", "layer"}),
+    "lens": frozenset({"target"}),
+    "knockout": frozenset({"target", "foil"}),
+    "induction": frozenset(),
+    "backoff": frozenset(),
 }
-"""Picture -> what it shows, and the options that it reads."""
+"""Picture -> the options that it reads."""
 
 
 @final
@@ -47,10 +50,12 @@ class Look:
     def __post_init__(self) -> None:
         if self.show not in SHOWS:
             raise UsageError(f"--show must be one of {', '.join(SHOWS)}, but is {self.show}")
-        _, read = SHOWS[self.show]
         for field in fields(self):
-            if field.name not in {"show", *read} and vars(self)[field.name] != field.default:
-                others = [name for name, (_, options) in SHOWS.items() if field.name in options]
+            if (
+                field.name not in {"show", *SHOWS[self.show]}
+                and vars(self)[field.name] != field.default
+            ):
+                others = [name for name, options in SHOWS.items() if field.name in options]
                 raise UsageError(
                     f"--{field.name} changes nothing of --show {self.show} (it is for {', '.join(others)});"
                     " leave it out"
