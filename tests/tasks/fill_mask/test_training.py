@@ -236,6 +236,8 @@ def test_files_are_measured_as_validation_data_are(text: str, tmp_path: Path) ->
     assert (held, data.validation.totals.documents) == (11, 1)
     assert {"pair_accuracy", "pair_loss", "masked_accuracy", "masked_loss"} < expected.keys()
     assert expected["loss"] == expected["masked_loss"] + expected["pair_loss"]
+    for name in ("masked_loss", "masked_accuracy", "masked_perplexity", "pair_loss"):
+        assert expected[f"{name}_low"] < expected[name] < expected[f"{name}_high"]
     # one document has no other
     assert "pairs" not in measure_masked(model, data.rows, data.validation)
     kept = tmp_path / "kept.txt"
