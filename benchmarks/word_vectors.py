@@ -30,13 +30,12 @@ from benchmarks.measuring import interleaved, machine
 from seqloom.config import DataConfig
 from seqloom.errors import DataError
 from seqloom.evaluation.correlation import correlations
-from seqloom.layers.negative_sampling import (
-    NegativeSampling,
+from seqloom.layers.compiled_word2vec import padded_rows, train_sentences
+from seqloom.layers.word2vec import (
     SentenceWords,
+    WindowSampling,
     kept_probabilities,
     noise_table,
-    padded_rows,
-    train_sentences,
 )
 from seqloom.tasks.word_vectors.similarity_files import ScoredPair, read_word_tests
 from seqloom.tasks.word_vectors.vector_space import VectorSpace
@@ -72,7 +71,7 @@ def ours(text: Text, model: str, epochs: int, seed: int, threads: int) -> Vector
     torch.manual_seed(seed)
     v, u = padded_rows(len(text.words), WIDTH), padded_rows(len(text.words), WIDTH)
     v.uniform_(-0.5 / WIDTH, 0.5 / WIDTH)
-    options = NegativeSampling(
+    options = WindowSampling(
         window=WINDOW,
         drawn_window=True,
         negatives=NEGATIVES,

@@ -525,6 +525,8 @@ class Task:
     """For the model card: how to use a run folder {}."""
     counted: str = "tokens"
     """For the model card: what its training counts."""
+    thread_notice: Callable[[RunConfig, int], str] = lambda run, threads: ""
+    """(run, threads) -> for the model card, what so many threads mean for its weights, as a sentence."""
 
 
 class SpecialIds(NamedTuple):

@@ -1,12 +1,14 @@
 // word2vec with negative sampling (Mikolov et al. 2013b): a pass over sentences that updates the vectors in place.
 //
-// Of a word o of a sentence and the words i around it (the inputs: each by itself in skip-gram, their mean in CBOW),
-// with k words j drawn from the noise,
+// In skip-gram each word i around a word o of a sentence is an input x = v_i; in CBOW their mean is one. With k words j drawn
+// from the noise,
 //
-//   loss = -log s(u_o . v_i) - sum_j log s(-u_j . v_i)         s is the logistic function
+//   loss = -log s(u_o . x) - sum_j log s(-u_j . x)         s is the logistic function
 //
-// is summed over the inputs, which share the words that are drawn. The gradient is that at the vectors before the step.
-// layers/negative_sampling.py repeats this word by word.
+// is summed over the inputs of a step, which share the words that are drawn: those of a word in skip-gram, and of TOGETHER
+// words in CBOW. The gradient is that at the vectors before the step. A word may have pieces (fastText, Bojanowski et al. 2017):
+// its v_i is the mean of several rows, read when the window comes to the word and changed when it has left it.
+// layers/word2vec.py repeats this step by step.
 #pragma once
 
 #include "arithmetic.h"
@@ -15,10 +17,16 @@
 #include <omp.h>
 #include <vector>
 
+// What a loop calls: a call would put the vectors of a step from registers into memory.
+#define INLINE __attribute__((always_inline)) inline
+
 namespace seqloom {
 
-constexpr long MOST_TARGETS = 32, MOST_INPUTS = 64; // NEGATIVES + 1 and 2 WINDOW in layers/negative_sampling.py
+constexpr long MOST_TARGETS = 32, MOST_INPUTS = 64; // NEGATIVES + 1 and 2 WINDOW in layers/word2vec.py
+constexpr long TOGETHER = 8;                        // words of a step of CBOW
 constexpr long GROUP = 6;                           // targets whose vectors are in registers together
+constexpr long SPAN = TOGETHER + MOST_INPUTS;       // places that a step reads
+constexpr long RING = 128;                          // places whose pieces are added up, more than SPAN
 
 template <class T> struct Word2Vec {
   const int32_t* words;     // of all sentences, one after the other
@@ -27,6 +35,8 @@ template <class T> struct Word2Vec {
   const float* kept;        // probability that an occurrence of a word is read
   const uint32_t* noise;    // an alias table (Walker 1977): column i is the word i with probability noise[2 i] / 2^32,
                             // else the word noise[2 i + 1]
+  const int32_t* pieces;    // rows of v that make up each word, one word after the other; null: its own row alone
+  const int64_t* firsts;    // where each word's pieces begin, and where the last ends
   double* loss;             // of each thread
   int64_t* pairs;           // of each thread: inputs whose loss was summed up
   double rate;
@@ -49,11 +59,11 @@ struct Random {
   static long scaled(uint64_t bits, long count) { return static_cast<long>((bits >> 32) * static_cast<uint64_t>(count) >> 32); }
 };
 
-// One step: the vectors of its inputs and of its targets, of which the first is the true word.
+// One step: the vectors of its inputs, of the true word of each, and of the words that are drawn.
 template <class T> struct Step {
-  T *inputs[MOST_INPUTS], *targets[MOST_TARGETS];
+  T *inputs[MOST_INPUTS], *own[MOST_INPUTS], *targets[MOST_TARGETS]; // targets[0] is the true word where all have the same
   long input_count, target_count, stride;
-  T products[MOST_INPUTS * MOST_TARGETS]; // u . v, then the slope of the loss with respect to it: (inputs, targets)
+  T products[MOST_INPUTS * MOST_TARGETS]; // u . x, then the slope of the loss with respect to it: (inputs, true and drawn)
 
   T* row(long input) { return products + input * target_count; }
 };
@@ -71,9 +81,8 @@ template <class T, int SIZE = BYTES> inline T sum_of(typename Part<T, SIZE>::typ
   }
 }
 
-// Calls f<N>(first) for targets in groups of N, whose vectors are in registers together.
-template <class F> inline void for_groups(long count, F f) {
-  long first = 0;
+// Calls f<N>(first) for targets from `first` on in groups of N, whose vectors are in registers together.
+template <class F> INLINE void for_groups(long first, long count, F f) {
   for (; first + GROUP <= count; first += GROUP) f.template operator()<GROUP>(first);
   switch (count - first) {
   case 5: return f.template operator()<5>(first);
@@ -84,19 +93,28 @@ template <class F> inline void for_groups(long count, F f) {
   }
 }
 
-template <class T> void multiply(Step<T>& s) {
-  for_groups(s.target_count, [&]<long N>(long first) {
+// The products with targets from `first` on.
+template <class T> void multiply(Step<T>& s, long first) {
+  for_groups(first, s.target_count, [&]<long N>(long target) {
     for (long i = 0; i < s.input_count; i++) {
       Vector<T> sums[N] = {};
       for (long q = 0; q < s.stride; q += LANES<T>) {
         const Vector<T> x = load(s.inputs[i] + q);
 #pragma GCC unroll 8
-        for (long k = 0; k < N; k++) sums[k] += x * load(s.targets[first + k] + q);
+        for (long k = 0; k < N; k++) sums[k] += x * load(s.targets[target + k] + q);
       }
 #pragma GCC unroll 8
-      for (long k = 0; k < N; k++) s.row(i)[first + k] = sum_of<T>(sums[k]);
+      for (long k = 0; k < N; k++) s.row(i)[target + k] = sum_of<T>(sums[k]);
     }
   });
+}
+
+template <class T> void multiply_own(Step<T>& s) {
+  for (long i = 0; i < s.input_count; i++) {
+    Vector<T> sum = {};
+    for (long q = 0; q < s.stride; q += LANES<T>) sum += load(s.inputs[i] + q) * load(s.own[i] + q);
+    s.row(i)[0] = sum_of<T>(sum);
+  }
 }
 
 // A sum of -log p, p in (0, 1].
@@ -115,9 +133,9 @@ template <class T> void differentiate(Step<T>& s, T rate, LogLoss& loss) {
   constexpr long BLOCK = 64; // 2^-64 is no trouble for a float
   const long count = s.input_count * s.target_count;
   for (long i = 0; i < s.input_count; i++) s.row(i)[0] = -s.row(i)[0];
-  for (long k = 1; k < s.target_count; k++)
-    if (s.targets[k] == s.targets[0])
-      for (long i = 0; i < s.input_count; i++) s.row(i)[k] = T(-1e30); // its probability and its loss are 0
+  for (long i = 0; i < s.input_count; i++)
+    for (long k = 1; k < s.target_count; k++)
+      if (s.targets[k] == s.own[i]) s.row(i)[k] = T(-1e30); // its probability and its loss are 0
   for (long first = 0; first < count; first += BLOCK) {
     T over = 0, likely = 1; // log(1 + e^x) = max(x, 0) - log s(|x|)
 #pragma omp simd reduction(+ : over) reduction(* : likely)
@@ -133,28 +151,77 @@ template <class T> void differentiate(Step<T>& s, T rate, LogLoss& loss) {
   for (long i = 0; i < s.input_count; i++) s.row(i)[0] = -s.row(i)[0];
 }
 
-// Adds the slopes' share of the targets to the inputs (`to_inputs`, which may be others), and of the inputs to the targets.
-// All are read before any is written, for a word may occur twice.
-template <class T> void update(Step<T>& s, T* const* to_inputs, long to_count) {
+// Adds to `to_x` the slopes' share of the targets from `first` on, and to the targets' `to_y` that of the inputs.
+template <class T>
+INLINE void exchange(Step<T>& s, long first, const Vector<T>* x, const Vector<T>* y, Vector<T>* to_x, Vector<T>* to_y) {
+  for_groups(first, s.target_count, [&]<long N>(long target) __attribute__((always_inline)) {
+    Vector<T> added[N] = {};
+    for (long i = 0; i < s.input_count; i++) {
+      const T* slopes = s.row(i) + target;
+#pragma GCC unroll 8
+      for (long k = 0; k < N; k++) {
+        to_x[i] += slopes[k] * y[target + k];
+        added[k] += slopes[k] * x[i];
+      }
+    }
+#pragma GCC unroll 8
+    for (long k = 0; k < N; k++) to_y[target + k] = added[k];
+  });
+}
+
+template <class T> inline void add(T* to, Vector<T> v) { store(to, load(to) + v); }
+
+// A step of skip-gram. `to[i]` is where the gradient of input i goes: the input itself, or where that of its pieces is
+// added up. All vectors are read before any is written, for a word may occur twice.
+template <class T> void update(Step<T>& s, T* const* to) {
   for (long q = 0; q < s.stride; q += LANES<T>) {
     Vector<T> x[MOST_INPUTS], y[MOST_TARGETS], to_x[MOST_INPUTS], to_y[MOST_TARGETS];
     for (long i = 0; i < s.input_count; i++) x[i] = load(s.inputs[i] + q), to_x[i] = Vector<T>{};
     for (long k = 0; k < s.target_count; k++) y[k] = load(s.targets[k] + q);
-    for_groups(s.target_count, [&]<long N>(long first) {
-      Vector<T> added[N] = {};
-      for (long i = 0; i < s.input_count; i++) {
-        const T* slopes = s.row(i) + first;
-#pragma GCC unroll 8
-        for (long k = 0; k < N; k++) {
-          to_x[i] += slopes[k] * y[first + k];
-          added[k] += slopes[k] * x[i];
-        }
-      }
-#pragma GCC unroll 8
-      for (long k = 0; k < N; k++) to_y[first + k] = added[k];
-    });
-    for (long k = 0; k < s.target_count; k++) store(s.targets[k] + q, load(s.targets[k] + q) + to_y[k]);
-    for (long i = 0; i < to_count; i++) store(to_inputs[i] + q, load(to_inputs[i] + q) + to_x[s.input_count == 1 ? 0 : i]);
+    exchange(s, 0, x, y, to_x, to_y);
+    for (long k = 0; k < s.target_count; k++) add(s.targets[k] + q, to_y[k]);
+    for (long i = 0; i < s.input_count; i++) add(to[i] + q, to_x[i]);
+  }
+}
+
+// The windows of the words of a step of CBOW, counted from the first place that one of them reads.
+struct Windows {
+  long begins[TOGETHER], places[TOGETHER], ends[TOGETHER]; // a window is begin .. end - 1 without its place
+  long sizes[TOGETHER];                                    // rows in it
+  long count, span;
+};
+
+// The means over windows: differences of running sums. `rows` are those of the places.
+template <class T> void average(const Windows& w, T* const* rows, Step<T>& s) {
+  for (long q = 0; q < s.stride; q += LANES<T>) {
+    Vector<T> sums[SPAN + 1];
+    sums[0] = Vector<T>{};
+    for (long p = 0; p < w.span; p++) sums[p + 1] = sums[p] + load(rows[p] + q);
+    for (long g = 0; g < w.count; g++) {
+      const Vector<T> others = sums[w.ends[g]] - sums[w.begins[g]] - load(rows[w.places[g]] + q);
+      store(s.inputs[g] + q, others / static_cast<T>(w.sizes[g]));
+    }
+  }
+}
+
+// A step of CBOW: the gradient of a mean goes to each place of its window, as running sums again.
+template <class T> void update(const Windows& w, Step<T>& s, T* const* to) {
+  for (long q = 0; q < s.stride; q += LANES<T>) {
+    Vector<T> x[TOGETHER], y[MOST_TARGETS], to_x[TOGETHER], to_y[MOST_TARGETS], changes[SPAN + 1];
+    for (long g = 0; g < w.count; g++) x[g] = load(s.inputs[g] + q), to_x[g] = s.row(g)[0] * load(s.own[g] + q);
+    for (long k = 1; k < s.target_count; k++) y[k] = load(s.targets[k] + q);
+    exchange(s, 1, x, y, to_x, to_y);
+    for (long k = 1; k < s.target_count; k++) add(s.targets[k] + q, to_y[k]);
+    for (long p = 0; p <= w.span; p++) changes[p] = Vector<T>{};
+    for (long g = 0; g < w.count; g++) {
+      add(s.own[g] + q, s.row(g)[0] * x[g]);
+      changes[w.begins[g]] += to_x[g];
+      changes[w.places[g]] -= to_x[g];
+      changes[w.places[g] + 1] += to_x[g];
+      changes[w.ends[g]] -= to_x[g];
+    }
+    Vector<T> sum = {};
+    for (long p = 0; p < w.span; p++) sum += changes[p], add(to[p] + q, sum);
   }
 }
 
@@ -162,9 +229,21 @@ template <class T> class Pass {
   const Word2Vec<T>& w;
   Random random;
   std::vector<int32_t> sentence;
-  std::vector<T> mean;
+  std::vector<T> means, sums, gradients; // of the words of a step; of the pieces of the places in the ring
   Step<T> step;
   int32_t drawn[MOST_TARGETS];
+  long read_to, written_to; // places whose pieces are added up, and whose pieces have their gradient
+
+  long length() const { return static_cast<long>(sentence.size()); }
+  long size(long place) const { return w.pieces ? w.firsts[sentence[place] + 1] - w.firsts[sentence[place]] : 1; }
+  T* summed(long place) { return sums.data() + place % RING * w.stride; }
+  T* gradient(long place) { return gradients.data() + place % RING * w.stride; }
+  T* input(long place) { return w.pieces ? summed(place) : w.v + sentence[place] * w.stride; }
+  T* to_input(long place) { return w.pieces ? gradient(place) : w.v + sentence[place] * w.stride; }
+
+  template <class F> void for_pieces(long place, F f) {
+    for (int64_t i = w.firsts[sentence[place]]; i < w.firsts[sentence[place] + 1]; i++) f(w.v + w.pieces[i] * w.stride);
+  }
 
   void prefetch(const T* row) const {
     for (long q = 0; q < w.stride; q += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(row + q, 1);
@@ -186,40 +265,110 @@ template <class T> class Pass {
       if (const float kept = w.kept[w.words[i]]; kept >= 1 || random.uniform() < kept) sentence.push_back(w.words[i]);
   }
 
-  void at(long place) {
-    const long length = static_cast<long>(sentence.size());
-    const long reach = w.is_drawn ? 1 + random.below(w.window) : w.window;
-    step.targets[0] = w.u + sentence[place] * w.stride;
+  // Has the vectors fetched of the first words of the next sentence: many are as short as that.
+  void expect(long number) const {
+    if (number >= w.count) return;
+    const int64_t first = w.sentences[number], end = std::min<int64_t>(w.sentences[number + 1], first + TOGETHER + w.window);
+    for (int64_t i = first; i < end; i++) {
+      if (!w.pieces) prefetch(w.v + w.words[i] * w.stride);
+      if (i < first + TOGETHER) prefetch(w.u + w.words[i] * w.stride);
+    }
+  }
+
+  // Makes the vectors of places before `end` ready, and has those after them fetched.
+  void arrive(long end) {
+    if (!w.pieces) {
+      for (long p = end; p < std::min(end + (w.is_cbow ? TOGETHER : 1), length()); p++) prefetch(input(p));
+      return;
+    }
+    for (; read_to < std::min(end, length()); read_to++) {
+      if (read_to + 1 < length()) for_pieces(read_to + 1, [&](const T* row) { prefetch(row); });
+      const T scale = w.is_cbow ? T(1) : T(1) / static_cast<T>(size(read_to));
+      T *sum = summed(read_to), *change = gradient(read_to);
+      std::fill(sum, sum + w.stride, T(0)), std::fill(change, change + w.stride, T(0));
+      for_pieces(read_to, [&](const T* row) {
+        for (long q = 0; q < w.stride; q += LANES<T>) add(sum + q, load(row + q));
+      });
+      for (long q = 0; q < w.stride; q++) sum[q] *= scale;
+    }
+  }
+
+  // No step reads places before `end` any more.
+  void leave(long end) {
+    if (!w.pieces || w.rate == 0) return;
+    for (; written_to < end; written_to++)
+      for_pieces(written_to, [&](T* row) {
+        for (long q = 0; q < w.stride; q += LANES<T>) add(row + q, load(gradient(written_to) + q));
+      });
+  }
+
+  long reach() { return w.is_drawn ? 1 + random.below(w.window) : w.window; }
+
+  void take_drawn() {
     for (long k = 0; k < w.negatives; k++) step.targets[k + 1] = w.u + drawn[k] * w.stride;
     draw();
-    if (place + w.window + 1 < length) prefetch(w.v + sentence[place + w.window + 1] * w.stride);
-    T* around[MOST_INPUTS];
-    long count = 0;
-    for (long i = std::max(0L, place - reach); i <= std::min(length - 1, place + reach); i++)
-      if (i != place) around[count++] = w.v + sentence[i] * w.stride;
-    if (!count) return;
-    step.input_count = w.is_cbow ? 1 : count;
-    if (w.is_cbow) {
-      for (long q = 0; q < w.stride; q += LANES<T>) {
-        Vector<T> sum = {};
-        for (long i = 0; i < count; i++) sum += load(around[i] + q);
-        store(mean.data() + q, sum / static_cast<T>(count));
+  }
+
+  void skip_gram(long place) {
+    const long around = reach();
+    take_drawn();
+    arrive(place + w.window + 1);
+    T* to[MOST_INPUTS];
+    step.targets[0] = w.u + sentence[place] * w.stride;
+    step.input_count = 0;
+    for (long i = std::max(0L, place - around); i <= std::min(length() - 1, place + around); i++)
+      if (i != place) {
+        to[step.input_count] = to_input(i);
+        step.own[step.input_count] = step.targets[0];
+        step.inputs[step.input_count++] = input(i);
       }
-      step.inputs[0] = mean.data();
-    } else std::copy(around, around + count, step.inputs);
-    multiply(step);
+    multiply(step, 0);
     differentiate(step, static_cast<T>(w.rate), loss);
-    if (w.rate != 0) update(step, around, count);
-    pairs += step.input_count;
+    if (w.rate != 0) update(step, to);
+    leave(place - w.window + 1);
+  }
+
+  void cbow(long first) {
+    Windows windows;
+    const long low = std::max(0L, first - w.window);
+    windows.count = std::min(TOGETHER, length() - first);
+    windows.span = std::min(length(), first + windows.count + w.window) - low;
+    for (long g = 0; g < windows.count; g++) {
+      const long place = first + g, around = reach();
+      windows.begins[g] = std::max(0L, place - around) - low;
+      windows.ends[g] = std::min(length(), place + around + 1) - low;
+      windows.places[g] = place - low;
+      step.own[g] = w.u + sentence[place] * w.stride;
+      step.inputs[g] = means.data() + g * w.stride;
+      if (place + TOGETHER < length()) prefetch(w.u + sentence[place + TOGETHER] * w.stride);
+    }
+    take_drawn();
+    arrive(low + windows.span);
+    T *rows[SPAN], *to[SPAN];
+    long before[SPAN + 1] = {0}; // rows of the places before
+    for (long p = 0; p < windows.span; p++) {
+      rows[p] = input(low + p), to[p] = to_input(low + p);
+      before[p + 1] = before[p] + size(low + p);
+    }
+    for (long g = 0; g < windows.count; g++)
+      windows.sizes[g] = before[windows.ends[g]] - before[windows.begins[g]] - size(first + g);
+    step.input_count = windows.count;
+    average(windows, rows, step);
+    multiply_own(step);
+    multiply(step, 1);
+    differentiate(step, static_cast<T>(w.rate), loss);
+    if (w.rate != 0) update(windows, step, to);
+    leave(first + windows.count - w.window);
   }
 
 public:
   int64_t pairs = 0;
   LogLoss loss;
 
-  explicit Pass(const Word2Vec<T>& w) : w(w), random{0}, mean(w.stride) {
+  explicit Pass(const Word2Vec<T>& w) : w(w), random{0}, means(w.stride * TOGETHER) {
     step.target_count = w.negatives + 1;
     step.stride = w.stride;
+    if (w.pieces) sums.resize(RING * w.stride), gradients.resize(RING * w.stride);
   }
 
   // What is random in a sentence depends on its number alone, whatever thread reads it.
@@ -227,9 +376,17 @@ public:
     random.state = w.seed + static_cast<uint64_t>(number);
     random.state = random.next();
     read(number);
-    if (sentence.size() < 2) return;
+    expect(number + 1);
+    if (length() < 2) return;
+    read_to = written_to = 0;
     draw();
-    for (long place = 0; place < static_cast<long>(sentence.size()); place++) at(place);
+    const long together = w.is_cbow ? TOGETHER : 1;
+    for (long place = 0; place < length(); place += together) {
+      if (w.is_cbow) cbow(place);
+      else skip_gram(place);
+      pairs += step.input_count;
+    }
+    leave(length());
   }
 };
 

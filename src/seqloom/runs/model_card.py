@@ -36,6 +36,8 @@ def write_card(
             f"trained with seqloom {VERSION} for {state.step:,} steps\n({state.tokens:,} {counted});"
             f" its weights are those of step {best_step:,}, the best by validation {run.train.best}"
         )
+        if task and (notice := task.thread_notice(run, state.threads)):
+            how = f"{how}.\n\n{notice}"
     start = run.model.get("from")
     name, started = f"{run.model['name']}:{run.model['size']}", ""
     if start is not None:

@@ -16,6 +16,8 @@ import torch
 import seqloom
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.protocols import Request
+from seqloom.tasks.word_vectors.vector_space import Analogy
+from seqloom.text.vectors.fasttext_model import fnv1a
 from seqloom.text.vectors.word_vectors import read_word_vectors
 from seqloom.training.distributed import World
 from seqloom.training.loop import Progress
@@ -39,8 +41,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+WORD2VEC = ["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"]
 MODELS = {
-    "word2vec": ["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"],
+    "word2vec": WORD2VEC,
+    "cbow": [*WORD2VEC, "model.architecture=cbow"],
+    "n-grams": [*WORD2VEC, "model.buckets=300"],
     "glove": ["train.threads=1", "train.batch_tokens=20", "train.epochs=10"],
 }
 
@@ -50,7 +55,7 @@ def trained(text: Path, folder: Path, *settings: str, model: str = "word2vec") -
         "word-vectors",
         [str(text)],
         output_dir=folder,
-        model=f"{model}:tiny",
+        model="glove:tiny" if model == "glove" else "word2vec:tiny",
         settings=[*MODELS[model], *settings],
     )
     return folder
@@ -75,6 +80,9 @@ def nearest(folder: Path) -> list[set[str]]:
         ("model.vectors=sum",),
         ("model.drawn_window=false", "model.negatives=2"),
         ("data.tokenizer=whitespace",),
+        ("model.buckets=300",),
+        ("model.buckets=300", "model.architecture=cbow"),
+        ("model.loss=softmax", "train.max_steps=2", "train.learning_rate=0.2"),
     ],
     ids=str,
 )
@@ -106,7 +114,7 @@ def test_a_stopped_training_ends_in_the_same_bits(text: Path, tmp_path: Path, mo
         "word-vectors",
         [str(text)],
         output_dir=tmp_path / "run",
-        model=f"{model}:tiny",
+        model="glove:tiny" if model == "glove" else "word2vec:tiny",
         settings=MODELS[model],
         progress=stop,
     )
@@ -160,7 +168,9 @@ def test_several_threads_are_said(
 ) -> None:
     with caplog.at_level("INFO", logger="seqloom"):
         folder = trained(text, tmp_path / "run", "train.threads=2")
-    assert "2 threads update the same vectors without waiting for each other" in caplog.text
+    said = "2 threads update the same vectors without waiting for each other (Hogwild)"
+    assert said in caplog.text
+    assert said in (folder / "README.md").read_text("utf-8")
     assert nearest(folder) == [set(group[1:]) for group in GROUPS]
 
 
@@ -169,6 +179,62 @@ def test_a_word_that_the_training_text_has_not_has_no_vector(run: Path) -> None:
     with pytest.raises(UsageError, match="must have a vector, but sword has none"):
         vectors.similar("sword")
     assert vectors.similarity("King", "king") == pytest.approx(1)
+
+
+@pytest.mark.parametrize("architecture", ["skip-gram", "cbow"])
+def test_words_are_the_means_of_their_n_grams(
+    text: Path,
+    tmp_path: Path,
+    architecture: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also unseen ones, by n-grams alone; they are used everywhere, and said."""
+    settings = (f"model.architecture={architecture}", "model.longest_ngram=4")
+    folder = trained(text, tmp_path / "run", *settings, model="n-grams")
+    model = seqloom.load(folder)
+    table = model.model.embedding.weight.detach().numpy()
+    vocabulary = model.run.tokenizer.vocabulary_size
+    rows = {word.decode(): row for row, word in enumerate(model.run.tokenizer.token_bytes)}
+    for word in ("king", "kings", "a"):
+        marked = f"<{word}>"
+        ngrams = [
+            marked[first : first + length]
+            for length in (3, 4)
+            for first in range(len(marked) - length + 1)
+        ]
+        parts = [vocabulary + fnv1a(ngram.encode()) % 300 for ngram in ngrams]
+        own = [rows[word]] if word in rows else []
+        wanted = table[[*own, *parts]].mean(axis=0)
+        np.testing.assert_allclose(model.vector(word), wanted, atol=1e-6)
+    assert model.similarity("kings", "king") > model.similarity("kings", "boat")
+    (tmp_path / "words.txt").write_text("kings\nqueens - king + prince\n", "utf-8")
+    with caplog.at_level("INFO", logger="seqloom"):
+        answers = list(model.answers([str(tmp_path / "words.txt")]))
+    assert [answer.content["unseen"] for answer in answers] == [["kings"], ["queens"]]
+    assert "2 words without a vector of its own" in caplog.text
+    (tmp_path / "pairs.txt").write_text("kings queen 9\nbutters honey 3\nfish boat 4\n", "utf-8")
+    metrics = model.evaluate([str(tmp_path / "pairs.txt")]).metrics
+    assert (metrics["pairs"], metrics["unseen_words"]) == (3, 2)
+    (tmp_path / "questions.txt").write_text(": x\nkings king queens queen\n", "utf-8")
+    assert model.evaluate([str(tmp_path / "questions.txt")]).metrics["questions"] == 1
+    export_model(str(folder), str(tmp_path / "vectors.vec"))
+    read = read_word_vectors(str(tmp_path / "vectors.vec"))
+    assert np.array_equal(read.vectors[read.words.index("king")], model.vector("king"))
+    with pytest.raises(UsageError, match="must have a vector"):
+        model.vector("")
+
+
+def test_products_are_3cosmul(run: Path, tmp_path: Path) -> None:
+    model = seqloom.load(run)
+    (tmp_path / "words.txt").write_text("boat / river * king\n", "utf-8")
+    (answer,) = model.answers([str(tmp_path / "words.txt")])
+    best = model.analogy("river", "boat", "king", method="multiply")
+    assert [one["word"] for one in answer.content["nearest"]] == [one.word for one in best]
+    (only,) = model.space.answers([Analogy("river", "boat", "king")], "multiply")
+    assert only == best[0].word
+    (tmp_path / "words.txt").write_text("boat / river + king\n", "utf-8")
+    with pytest.raises(DataError, match=r"words.txt:1: a text must be a word, a sum or a product"):
+        list(model.answers([str(tmp_path / "words.txt")]))
 
 
 def test_predict_gives_near_words_and_sums(run: Path, tmp_path: Path) -> None:
@@ -289,6 +355,10 @@ def test_a_classifier_begins_with_the_vectors_of_a_run(run: Path, tmp_path: Path
         (["train.weight_decay=0.1"], "train.weight_decay changes nothing for word-vectors"),
         (["model.tied=true", "model.vectors=sum"], "model.vectors=sum changes nothing with"),
         (["model.negatives=32"], "model.negatives must be less than or equal to 31"),
+        (["model.loss=softmax", "model.negatives=7"], "model.negatives"),
+        (["model.shortest_ngram=2"], "model.shortest_ngram"),
+        (["model.buckets=9", "model.shortest_ngram=7"], "model.shortest_ngram must be at most"),
+        (["model.buckets=9", "model.vectors=sum"], "model.buckets needs model.vectors=input"),
         (["glove", "model.negatives=5"], "model.negatives"),
         (["glove", "data.validation=[text.txt]"], "data.validation changes nothing for glove"),
     ],

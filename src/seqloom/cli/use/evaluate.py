@@ -114,12 +114,14 @@ def _number(confidence: float | None, right: float | None) -> str:
 
 
 def _put_details(details: Mapping[str, Any]) -> None:
-    """Scores of each label and of each kind of entity, and confusions. Images have plain lists instead, which
-    are not shown."""
+    """Scores of each label, of each kind of entity and of each section of analogies, and confusions. Images
+    have plain lists instead, which are not shown."""
     for name in ("labels", "entities"):
         scores = details.get(name)
         if isinstance(scores, dict) and scores:
             _put_scores(name.capitalize(), scores)
+    if sections := details.get("sections"):
+        _put_sections(sections)
     confusion = details.get("confusion")
     if isinstance(confusion, dict) and len(confusion["order"]) <= MOST_CONFUSED:
         _put_confusions(confusion["order"], confusion["counts"])
@@ -133,6 +135,19 @@ def _put_scores(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
     if len(scores) > MOST_LABELS:
         rows.append((f"and {len(scores) - MOST_LABELS:,} more", "", "", "", ""))
     put_table(title, rows, ("", "precision", "recall", "F1", "examples"))
+
+
+def _put_sections(sections: Mapping[str, Mapping[str, float]]) -> None:
+    rows = [
+        (
+            printable(name),
+            f"{one['questions']:,}",
+            f"{one['accuracy_add']:.2f}",
+            f"{one['accuracy_multiply']:.2f}",
+        )
+        for name, one in sections.items()
+    ]
+    put_table("Sections", rows, ("", "questions", "3CosAdd", "3CosMul"))
 
 
 def _put_confusions(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> None:

@@ -1,11 +1,13 @@
 """word2vec: a vector of each word, learned from the words around it.
 
-    v_i, u_i    the vectors of a word as an input and as a target: rows of two embeddings, or of one (tied)
-    loss        `layers/negative_sampling.py`
+    v_i, u_i    the vectors of a word as an input and as a target: rows of two embeddings, or of one (tied);
+                of n-grams of characters v has further rows, after those of words
+    loss        `layers/word2vec.py`
     the vector that others use: v, u or v + u
 
 Mikolov et al.: Efficient Estimation of Word Representations in Vector Space, 2013 (skip-gram and CBOW);
 Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013 (negative sampling).
+Bojanowski et al.: Enriching Word Vectors with Subword Information, TACL 2017 (n-grams of characters).
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from pydantic import Field
 from torch import nn
 
 from seqloom.config import STRICT
-from seqloom.layers.negative_sampling import MOST_NEGATIVES, WIDEST_WINDOW, padded_rows
-from seqloom.models.config_checks import Size, field_problems, raise_problems
+from seqloom.layers.compiled_word2vec import padded_rows
+from seqloom.layers.word2vec import MOST_NEGATIVES, WIDEST_WINDOW
+from seqloom.models.config_checks import Size, UsedWith, above, field_problems, raise_problems
 from seqloom.models.sizes import named_sizes
 from seqloom.models.word_vectors.embeddings import WhichVectors, WordEmbeddings
 
@@ -41,9 +44,14 @@ class Word2VecConfig:
     drawn_window: bool = True
     """Whether each word has a window of 1 to `window` words, drawn for it (the original program), so that
     near words count more; false: all windows are whole (the paper)."""
-    negatives: Annotated[int, Field(ge=1, le=MOST_NEGATIVES)] = 5
+    loss: Literal["negative-sampling", "softmax"] = "negative-sampling"
+    """negative-sampling: a word against some from the noise; softmax: against all words, for small
+    vocabularies."""
+    negatives: Annotated[
+        int, Field(ge=1, le=MOST_NEGATIVES), UsedWith(loss="negative-sampling")
+    ] = 5
     """Words from the noise for each word."""
-    noise_power: Annotated[float, Field(ge=0, le=1)] = 0.75
+    noise_power: Annotated[float, Field(ge=0, le=1), UsedWith(loss="negative-sampling")] = 0.75
     """The noise is in proportion to count^noise_power."""
     subsample: Annotated[float, Field(ge=0, lt=1)] = 1e-3
     """t: of words with a frequency f above it only a part of the occurrences is read; 0: all are."""
@@ -54,9 +62,25 @@ class Word2VecConfig:
     """Whether a word has the same vector as an input and as a target."""
     vectors: WhichVectors = "input"
     """Which vectors others use: v, u, or v + u."""
+    buckets: Annotated[int, Field(ge=0, le=2**30)] = 0
+    """Rows that n-grams of characters are hashed to, as in fastText (2,000,000 there): the vector v of a word
+    is the mean of its own and theirs, so that unseen words have one too; 0: words have no n-grams."""
+    shortest_ngram: Annotated[Size, UsedWith(buckets=above(0))] = 3
+    """Characters of the shortest n-grams, the marks `<` and `>` around a word included."""
+    longest_ngram: Annotated[Size, UsedWith(buckets=above(0))] = 6
+    """Characters of the longest n-grams."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
+        if self.buckets and (self.tied or self.vectors != "input"):
+            problems.append(
+                "model.buckets needs model.vectors=input and model.tied=false: n-grams are parts of v alone"
+            )
+        if self.shortest_ngram > self.longest_ngram:
+            problems.append(
+                f"model.shortest_ngram must be at most model.longest_ngram={self.longest_ngram}, but is"
+                f" {self.shortest_ngram}"
+            )
         if self.tied and self.vectors != "input":
             problems.append(
                 f"model.vectors={self.vectors} changes nothing with model.tied=true; leave it out"
@@ -75,7 +99,7 @@ class Word2Vec(WordEmbeddings):
         super().__init__()
         self.config = c = config
         self.chosen = c.vectors
-        self.embedding = _embedding(c.vocabulary_size, c.width)
+        self.embedding = _embedding(c.vocabulary_size + c.buckets, c.width)
         self.output = None if c.tied else _embedding(c.vocabulary_size, c.width)
         with torch.no_grad():
             # u = 0, as in the original program: the first steps move u alone

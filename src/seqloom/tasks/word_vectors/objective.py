@@ -7,7 +7,8 @@ from typing import NamedTuple, cast, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.negative_sampling import NegativeSampling, Pairs, SentenceWords, train_sentences
+from seqloom.layers.compiled_word2vec import train_sentences
+from seqloom.layers.word2vec import Pairs, SentenceWords, WindowSampling
 from seqloom.protocols import Loss
 
 
@@ -26,7 +27,7 @@ class SentenceBatch(NamedTuple):
 class Word2VecObjective:
     """Negative sampling over a piece of text, of skip-gram and CBOW: an `UpdatingObjective`."""
 
-    def __init__(self, options: NegativeSampling) -> None:
+    def __init__(self, options: WindowSampling) -> None:
         self.options = options
 
     def optimizer(self, model: nn.Module) -> torch.optim.SGD:

@@ -14,7 +14,11 @@ from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, TRAINED_ON, data
 from seqloom.tasks.word_vectors.cells import CellTrainingData, prepare_cells
-from seqloom.tasks.word_vectors.training_data import SentenceCorpus, prepare_sentences
+from seqloom.tasks.word_vectors.training_data import (
+    SentenceCorpus,
+    prepare_sentences,
+    thread_notice,
+)
 from seqloom.tasks.word_vectors.word_vectors import WordVectorModel
 from seqloom.text.tokenizers import WORD_TOKENIZERS
 
@@ -39,6 +43,11 @@ def prepare(run: RunConfig, folder: Path, first: bool) -> SentenceCorpus | CellT
     if run.model["name"] == "glove":
         return prepare_cells(run, folder, first)
     return prepare_sentences(run, folder, first)
+
+
+def notice_of(run: RunConfig, threads: int) -> str:
+    """GloVe ends in the same bits for any number of threads."""
+    return "" if run.model["name"] == "glove" else thread_notice(threads)
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:
@@ -78,4 +87,5 @@ WORD_VECTORS = Task(
     unused=unused,
     usage="seqloom predict {} words.txt",
     counted="pairs of words",
+    thread_notice=notice_of,
 )

@@ -18,12 +18,13 @@ from torch import nn
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.order import order
-from seqloom.layers.negative_sampling import NegativeSampling, kept_probabilities, noise_table
+from seqloom.layers.word2vec import WindowSampling, kept_probabilities, noise_table
 from seqloom.models.word_vectors.word2vec import Word2VecConfig
 from seqloom.protocols import Rows
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.training_data import StepTrainingData, count_ids
 from seqloom.tasks.word_vectors.objective import SentenceBatch, Word2VecObjective
+from seqloom.tasks.word_vectors.pieces import word_pieces
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class SentenceCorpus(PieceTrainingData):
     def _objective(self) -> Word2VecObjective:
         c, counts = self.config, self._counts
         return Word2VecObjective(
-            NegativeSampling(
+            WindowSampling(
                 window=c.window,
                 drawn_window=c.drawn_window,
                 negatives=c.negatives,
@@ -81,22 +82,20 @@ class SentenceCorpus(PieceTrainingData):
                 kept=kept_probabilities(counts, c.subsample, c.subsample_formula),
                 # a word that does not occur is never drawn, also where the power is 0
                 noise=noise_table(np.where(counts > 0, counts**c.noise_power, 0.0)),
+                softmax=c.loss == "softmax",
+                pieces=word_pieces(self.tokenizer.token_bytes, c),
             )
         )
 
     def initialise(self, model: nn.Module) -> None:
         """A word that is nowhere in the training text has no vector: 0."""
-        threads = torch.get_num_threads()
-        if threads > 1:
-            logger.info(
-                f"{threads} threads update the same vectors without waiting for each other: the same training"
-                " ends in other last bits each time (train.threads=1 repeats to the bit)"
-            )
+        if notice := thread_notice(torch.get_num_threads()):
+            logger.info(notice)
         if self.start.pretrained is None:
             unseen = torch.from_numpy(self._counts == 0)
             for embedding in model.children():
                 assert isinstance(embedding, nn.Embedding)
-                embedding.weight.data[unseen] = 0
+                embedding.weight.data[: len(unseen)][unseen] = 0
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """The mean loss of a pair of words, with draws that are always the same."""
@@ -132,6 +131,16 @@ class SentenceCorpus(PieceTrainingData):
         counts = count_ids(self.corpus.tokens, self.tokenizer.vocabulary_size)
         counts[: len(SPECIAL_TOKENS)] = 0
         return counts
+
+
+def thread_notice(threads: int) -> str:
+    """What several threads mean for the weights (Recht et al. 2011); empty for one."""
+    if threads == 1:
+        return ""
+    return (
+        f"{threads} threads update the same vectors without waiting for each other (Hogwild): the same"
+        " training ends in other last bits each time (train.threads=1 repeats to the bit)"
+    )
 
 
 def prepare_sentences(run_config: RunConfig, folder: Path, first: bool) -> SentenceCorpus:

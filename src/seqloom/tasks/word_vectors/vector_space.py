@@ -11,14 +11,17 @@ Representations, CoNLL 2014.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple, cast, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from seqloom.models.word_vectors.embeddings import WordEmbeddings
+from seqloom.models.word_vectors.word2vec import Word2Vec
 from seqloom.runs.run_folder import LoadedRun
+from seqloom.tasks.word_vectors.pieces import ngrams_of, word_pieces
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.vectors.word_vectors import WordVectors
 
@@ -49,58 +52,91 @@ class Analogy(NamedTuple):
 class VectorSpace:
     """Words with their vectors, those of length 0 left out."""
 
-    def __init__(self, words: Sequence[str], vectors: Vectors) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        vectors: Vectors,
+        unseen: Callable[[str], Vectors | None] = lambda word: None,
+    ) -> None:
+        """`unseen`: what makes the vector of another word, where it has one."""
         lengths = np.linalg.norm(vectors, axis=1)
         there = np.flatnonzero(lengths > 0)
         self.words = [words[row] for row in there.tolist()]
         self.vectors = vectors[there]
         self.unit = self.vectors / lengths[there, None]
         self.rows = {word: row for row, word in enumerate(self.words)}
+        self.unseen = unseen
+
+    def find(self, word: str) -> Vectors | None:
+        """The vector `(width,)` of a word; None where it has none."""
+        row = self.rows.get(word)
+        return self.unseen(word) if row is None else self.vectors[row]
 
     def vector(self, word: str) -> Vectors:
-        """That of a word that is there: `(width,)`."""
-        row: Vectors = self.vectors[self.rows[word]]
-        return row
+        """That of a word that has one."""
+        vector = self.find(word)
+        assert vector is not None
+        return vector
 
     def of(self, wanted: Collection[str], fold_case: bool) -> WordVectors:
         """The vectors of these words. With `fold_case` a word that is not there as it is written takes that
         of its lower case."""
-        rows = {word: self.rows.get(word) for word in wanted}
-        if fold_case:
-            rows |= {word: self.rows.get(word.lower()) for word, row in rows.items() if row is None}
-        found = {word: row for word, row in rows.items() if row is not None}
-        return WordVectors(tuple(found), self.vectors[list(found.values())], ())
+        found: dict[str, Vectors] = {}
+        for word in wanted:
+            lower = word.lower() if fold_case and word not in self.rows else word
+            if (vector := self.find(lower)) is not None:
+                found[word] = vector
+        vectors = np.array([*found.values()], np.float32).reshape(-1, self.vectors.shape[1])
+        return WordVectors(tuple(found), vectors, ())
 
     def similarity(self, a: str, b: str) -> float:
-        """The cosine of two words that are there."""
-        return float(self.unit[self.rows[a]] @ self.unit[self.rows[b]])
+        """The cosine of two words that have vectors."""
+        return float(self._unit(a) @ self._unit(b))
 
     def nearest(self, word: str, count: int) -> list[Near]:
-        """The words nearest to one that is there, without itself."""
-        return self._best(self.unit @ self.unit[self.rows[word]], count, {word})
+        """The words nearest to one that has a vector, without itself."""
+        return self._best(self.unit @ self._unit(word), count, {word})
 
     def sum_of(self, plus: Sequence[str], minus: Sequence[str], count: int) -> list[Near]:
-        """The words nearest to a sum of unit vectors, without those that are in it."""
-        total = self.unit[[self.rows[word] for word in plus]].sum(axis=0)
-        total = total - self.unit[[self.rows[word] for word in minus]].sum(axis=0)
+        """The words nearest to a sum of unit vectors (3CosAdd), without those that are in it."""
+        total = np.sum([self._unit(word) for word in plus], axis=0)
+        total = total - np.sum([self._unit(word) for word in minus] or [0 * total], axis=0)
         length = np.linalg.norm(total)
         return self._best(self.unit @ (total / length if length else total), count, {*plus, *minus})
+
+    def product_of(self, plus: Sequence[str], minus: Sequence[str], count: int) -> list[Near]:
+        """The same by products of cosines (3CosMul)."""
+        scores = np.ones(len(self.words), np.float32)
+        for word in plus:
+            scores *= (1 + self.unit @ self._unit(word)) / 2
+        for word in minus:
+            scores /= (1 + self.unit @ self._unit(word)) / 2 + EPSILON
+        return self._best(scores, count, {*plus, *minus})
 
     def answers(
         self, questions: Sequence[Analogy], method: Literal["add", "multiply"] = "add"
     ) -> Iterator[str]:
-        """The best answer to each question, whose words are there and are never the answer."""
+        """The best answer to each question, whose words have vectors and are never the answer."""
         for first in range(0, len(questions), CHUNK):
             some = questions[first : first + CHUNK]
-            rows = np.array([[self.rows[word] for word in one] for one in some])
-            a, b, c = (self.unit @ self.unit[column].T for column in rows.T)
+            given = np.array([[self._unit(word) for word in one] for one in some])
+            a, b, c = (self.unit @ given[:, place].T for place in range(3))
             if method == "add":
                 scores = b - a + c
             else:
                 scores = (1 + b) * (1 + c) / ((1 + a) / 2 + EPSILON)
-            scores[rows.T, np.arange(len(some))] = -np.inf
+            for number, one in enumerate(some):
+                scores[[self.rows[word] for word in one if word in self.rows], number] = -np.inf
             for row in scores.argmax(axis=0):
                 yield self.words[row]
+
+    def _unit(self, word: str) -> Vectors:
+        row = self.rows.get(word)
+        if row is not None:
+            unit: Vectors = self.unit[row]
+            return unit
+        vector = self.vector(word)
+        return vector / np.linalg.norm(vector)
 
     def _best(self, scores: Vectors, count: int, without: Collection[str]) -> list[Near]:
         wanted = min(count + len(without), len(scores))
@@ -112,6 +148,21 @@ class VectorSpace:
 
 def space_of(run: LoadedRun) -> VectorSpace:
     """The words of a trained model."""
-    vectors = cast(WordEmbeddings, run.model).vectors()[len(SPECIAL_TOKENS) :]
-    words = run.tokenizer.token_bytes[len(SPECIAL_TOKENS) :]
-    return VectorSpace([word.decode() for word in words], vectors.cpu().numpy())
+    token_bytes = run.tokenizer.token_bytes
+    words = [word.decode() for word in token_bytes[len(SPECIAL_TOKENS) :]]
+    model = run.model
+    pieces = word_pieces(token_bytes, model.config) if isinstance(model, Word2Vec) else None
+    if not isinstance(model, Word2Vec) or pieces is None:
+        vectors = cast(WordEmbeddings, model).vectors().cpu().numpy()
+        return VectorSpace(words, vectors[len(SPECIAL_TOKENS) :])
+    config, table = model.config, model.embedding.weight.detach().cpu()
+    rows, firsts = torch.from_numpy(pieces.rows).long(), torch.from_numpy(pieces.firsts[:-1])
+    means = torch.nn.functional.embedding_bag(rows, table, firsts, mode="mean")
+    # what the training text has not is made of n-grams alone, as other unseen words
+    means[(table[: len(means)] == 0).all(dim=1)] = 0
+
+    def unseen(word: str) -> Vectors | None:
+        ngrams = ngrams_of(word, config)
+        return table[ngrams].mean(dim=0).numpy() if ngrams else None
+
+    return VectorSpace(words, means[len(SPECIAL_TOKENS) :].numpy(), unseen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 NEAREST = 10
 """Words that are shown, by default."""
-_SUM = re.compile(r"\s+([+-])\s+")
+_SIGN = re.compile(r"\s+([-+*/])\s+")
 
 
 @final
@@ -32,7 +32,8 @@ class WordVectorModel(TextModel):
     """vectors = seqloom.load("runs/vectors")
     vectors.similar("king"), vectors.analogy("man", "king", "woman"), vectors.vector("king")
 
-    Raises UsageError for a word that has no vector.
+    Raises UsageError for a word that has no vector. With n-grams of characters (model.buckets) every word has
+    one that is as long as the shortest of them.
     """
 
     reads: ClassVar = {
@@ -56,13 +57,22 @@ class WordVectorModel(TextModel):
         """The words nearest to a word."""
         return self.space.nearest(self._known(word), count)
 
-    def analogy(self, a: str, b: str, c: str, count: int = NEAREST) -> list[Near]:
-        """a is to b as c is to these words (3CosAdd)."""
-        known = [self._known(word) for word in (a, b, c)]
-        return self.space.sum_of([known[1], known[2]], [known[0]], count)
+    def analogy(
+        self,
+        a: str,
+        b: str,
+        c: str,
+        count: int = NEAREST,
+        method: Literal["add", "multiply"] = "add",
+    ) -> list[Near]:
+        """a is to b as c is to these words, by 3CosAdd or by 3CosMul."""
+        minus, *plus = [self._known(word) for word in (a, b, c)]
+        near = self.space.sum_of if method == "add" else self.space.product_of
+        return near(plus, [minus], count)
 
     def predict(self, texts: Sequence[str]) -> list[str]:
-        """The nearest words of each text, which is a word or a sum such as `king - man + woman`."""
+        """The nearest words of each text, which is a word, a sum such as `king - man + woman` (3CosAdd), or
+        a product such as `king / man * woman` (3CosMul)."""
         return [_line(self._near(text, NEAREST, "texts", i)) for i, text in enumerate(texts, 1)]
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
@@ -70,10 +80,16 @@ class WordVectorModel(TextModel):
         where a word has no vector."""
         self.check("predict", request, paths)
         path, count = single_path(paths), request.decode.get("n_best", NEAREST)
-        texts = each_text(path, data_config(self.folder, request.data))
-        for number, text in enumerate(texts, start=1):
+        unseen = 0
+        for number, text in enumerate(each_text(path, data_config(self.folder, request.data)), 1):
+            content: dict[str, object] = {"text": text, "nearest": []}
             near = self._near(text, count, path, number) if text.strip() else []
-            yield Answer(_line(near), {"text": text, "nearest": [one._asdict() for one in near]})
+            content["nearest"] = [one._asdict() for one in near]
+            if made := [word for word in _SIGN.split(text)[::2] if self._is_unseen(word)]:
+                content["unseen"] = made
+                unseen += len(made)
+            yield Answer(_line(near), content)
+        _log_unseen(unseen)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Files of pairs: the rank correlation of their cosines with the scores that people gave them. Files
@@ -96,11 +112,17 @@ class WordVectorModel(TextModel):
         _log_missing(missing, len(pairs), "pair")
         cosines = np.array([self.similarity(one.first, one.second) for one in found])
         metrics = correlations(cosines, np.array([one.score for one in found]))
-        counts = {"pairs": len(found), "pairs_without_vector": missing}
+        words = {word for one in found for word in (one.first, one.second)}
+        counts = {"pairs": len(found), "pairs_without_vector": missing, **self._unseen(words)}
         return Evaluation(metrics | counts, outputs=[f"{cosine:.6f}" for cosine in cosines])
 
     def _analogies(self, questions: list[AnalogyQuestion]) -> Evaluation:
-        found = [one for one in questions if self._there([*one.words, one.answer])]
+        found = [
+            one
+            for one in questions
+            # an answer is one of the words that were seen
+            if self._there(one.words) and self._written(one.answer) in self.space.rows
+        ]
         missing = len(questions) - len(found)
         _log_missing(missing, len(questions), "analogy", "analogies")
         asked = [Analogy(*map(self._known, one.words)) for one in found]
@@ -121,26 +143,43 @@ class WordVectorModel(TextModel):
                 of_section = right[[one.section == section for one in found]]
                 part = sections.setdefault(section, {"questions": len(of_section)})
                 part[f"accuracy_{method}"] = 100 * float(of_section.mean())
-        counts = {"questions": len(found), "questions_without_vector": missing}
+        words = {word for one in found for word in one.words}
+        counts = {
+            "questions": len(found),
+            "questions_without_vector": missing,
+            **self._unseen(words),
+        }
         return Evaluation(metrics | counts, outputs=outputs, details={"sections": sections})
 
     def _near(self, text: str, count: int, path: str, number: int) -> list[Near]:
-        parts = _SUM.split(text.strip())
-        words, signs = parts[::2], ["+", *parts[1::2]]
+        parts = _SIGN.split(text.strip())
+        words, signs = parts[::2], parts[1::2]
         try:
             known = [self._known(word) for word in words]
         except UsageError as error:
             raise DataError(str(error), path, number) from None
-        if len(known) == 1:
+        if not signs:
             return self.space.nearest(known[0], count)
-        plus = [word for word, sign in zip(known, signs, strict=True) if sign == "+"]
-        minus = [word for word, sign in zip(known, signs, strict=True) if sign == "-"]
-        return self.space.sum_of(plus, minus, count)
+        if {*signs} & {*"+-"} and {*signs} & {*"*/"}:
+            raise DataError(
+                f"a text must be a word, a sum or a product of words, but is {shown(text)}",
+                path,
+                number,
+            )
+        plus, minus = [known[0]], list[str]()
+        for word, sign in zip(known[1:], signs, strict=True):
+            (plus if sign in "+*" else minus).append(word)
+        near = self.space.sum_of if signs[0] in "+-" else self.space.product_of
+        return near(plus, minus, count)
+
+    def _written(self, word: str) -> str:
+        """As the vocabulary has it."""
+        return self.run.tokenizer.normalise(word.strip())
 
     def _known(self, word: str) -> str:
         """As the vocabulary has it."""
-        written = self.run.tokenizer.normalise(word.strip())
-        if written not in self.space.rows:
+        written = self._written(word)
+        if self.space.find(written) is None:
             raise UsageError(
                 f"a word must have a vector, but {shown(word)} has none: it is not among the"
                 f" {counted(len(self.space.words), 'word')} of {printable(str(self.folder))}"
@@ -148,7 +187,16 @@ class WordVectorModel(TextModel):
         return written
 
     def _there(self, words: Sequence[str]) -> bool:
-        return all(self.run.tokenizer.normalise(word) in self.space.rows for word in words)
+        return all(self.space.find(self._written(word)) is not None for word in words)
+
+    def _is_unseen(self, word: str) -> bool:
+        """Whether it has a vector, but one made of its n-grams alone."""
+        return self._there([word]) and self._written(word) not in self.space.rows
+
+    def _unseen(self, words: Iterable[str]) -> dict[str, int]:
+        count = sum(map(self._is_unseen, words))
+        _log_unseen(count)
+        return {"unseen_words": count} if count else {}
 
 
 def _line(near: Sequence[Near]) -> str:
@@ -159,4 +207,11 @@ def _log_missing(missing: int, whole: int, one: str, more: str = "") -> None:
     if missing:
         logger.info(
             f"{missing:,} of {counted(whole, one, more)} have a word without a vector and are left out"
+        )
+
+
+def _log_unseen(count: int) -> None:
+    if count:
+        logger.info(
+            f"{counted(count, 'word')} without a vector of its own: the mean of its n-grams takes its place"
         )

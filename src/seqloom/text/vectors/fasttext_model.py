@@ -25,6 +25,8 @@ MAX_WIDTH = 10_000
 """Numbers of a vector."""
 MAX_WORD_BYTES = 10_000
 """Of a word."""
+HASH_START = 2166136261
+"""FNV-1a of nothing."""
 END_OF_LINE = "</s>"
 """An entry of the dictionary; it has n-grams only in the oldest files."""
 
@@ -92,17 +94,18 @@ def ngram_rows(word: str, settings: FastTextSettings) -> list[int]:
     characters = [character.encode("utf-8", "surrogatepass") for character in f"<{word}>"]
     rows = []
     for start in range(len(characters)):
-        for end in range(
-            start + settings.shortest, min(start + settings.longest, len(characters)) + 1
-        ):
-            if end - start > 1 or (start > 0 and start < end < len(characters)):
-                rows.append(fnv1a(b"".join(characters[start:end])) % settings.buckets)
+        is_mark = start in (0, len(characters) - 1)
+        value = HASH_START
+        for length, character in enumerate(characters[start : start + settings.longest], start=1):
+            value = fnv1a(character, value)
+            if length >= settings.shortest and not (length == 1 and is_mark):
+                rows.append(value % settings.buckets)
     return rows
 
 
-def fnv1a(text: bytes) -> int:
-    """FNV-1a of 32 bits as in fastText: a byte above 127 is a negative number."""
-    value = 2166136261
+def fnv1a(text: bytes, value: int = HASH_START) -> int:
+    """FNV-1a of 32 bits as in fastText: a byte above 127 is a negative number. `value`: the hash of what is
+    before the text."""
     for byte in text:
         value = ((value ^ (byte if byte < 128 else byte | 0xFFFFFF00)) * 16777619) & 0xFFFFFFFF
     return value

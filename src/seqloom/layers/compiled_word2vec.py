@@ -1,0 +1,97 @@
+"""The pass of `word2vec.py`, compiled where there is a library: `native/word2vec.h`."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.layers.recurrent.large_pages import fresh
+from seqloom.layers.word2vec import MASK, Pairs, PlainPass, SentenceWords, WindowSampling
+from seqloom.native.library import KINDS, library
+
+ROW = 64
+"""Bytes of a vector register: rows are as long as a multiple of it."""
+
+
+def padded_rows(rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Zeros `(rows, width)` whose rows lie as the compiled pass needs them."""
+    numbers = ROW // torch.finfo(dtype).bits * 8
+    whole = fresh(torch.empty(0, dtype=dtype), rows, -(-width // numbers) * numbers)
+    return whole.zero_()[:, :width]
+
+
+def train_sentences(
+    v: Tensor,
+    u: Tensor,
+    sentences: SentenceWords,
+    options: WindowSampling,
+    *,
+    rate: float,
+    seed: int,
+    threads: int = 1,
+) -> Pairs:
+    """One pass over the sentences; v, u `(vocabulary, width)`, which may be the same, are updated in place. v
+    has more rows where words have pieces. A rate of 0 only measures.
+
+    What is drawn is a function of the seed and the number of the sentence. One thread always gives the same
+    result; several write to the same vectors without waiting for each other (Recht et al. 2011).
+    """
+    compiled = library()
+    if compiled is None or v.dtype not in KINDS or not v.is_cpu or options.softmax:
+        return PlainPass(v, u, options, rate).over(sentences, seed)
+    rows = [_aligned(one) for one in ((v,) if u is v else (v, u))]
+    loss, count = np.zeros(threads), np.zeros(threads, np.int64)
+    arguments = _Arguments(
+        words=sentences.words.ctypes.data,
+        sentences=sentences.starts.ctypes.data,
+        v=rows[0].data_ptr(),
+        u=rows[-1].data_ptr(),
+        kept=options.kept.ctypes.data,
+        noise=options.noise.ctypes.data,
+        pieces=options.pieces.rows.ctypes.data if options.pieces else None,
+        firsts=options.pieces.firsts.ctypes.data if options.pieces else None,
+        loss=loss.ctypes.data,
+        pairs=count.ctypes.data,
+        rate=rate,
+        seed=seed & MASK,
+        count=len(sentences.starts) - 1,
+        vocabulary=len(options.noise),
+        stride=rows[0].stride(0),
+        window=options.window,
+        negatives=options.negatives,
+        is_cbow=options.cbow,
+        is_drawn=options.drawn_window,
+    )
+    compiled[v.dtype].word2vec(ctypes.byref(arguments), threads)
+    for given, row in zip((v, u), rows, strict=False):
+        if row is not given:
+            given.copy_(row)
+    return Pairs(float(loss.sum()), int(count.sum()))
+
+
+class _Arguments(ctypes.Structure):
+    """`Word2Vec` in `word2vec.h`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("words", "sentences", "v", "u")),
+        *((name, ctypes.c_void_p) for name in ("kept", "noise", "pieces", "firsts")),
+        *((name, ctypes.c_void_p) for name in ("loss", "pairs")),
+        ("rate", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_long) for name in ("count", "vocabulary", "stride", "window")),
+        *((name, ctypes.c_long) for name in ("negatives", "is_cbow", "is_drawn")),
+    ]
+
+
+def _aligned(vectors: Tensor) -> Tensor:
+    """The vectors themselves, or a copy whose rows lie as the compiled pass needs them."""
+    bytes_of_row = vectors.stride(0) * vectors.element_size()
+    if vectors.stride(1) == 1 and bytes_of_row % ROW == 0:
+        return vectors
+    rows, width = vectors.shape
+    copy = padded_rows(rows, width, vectors.dtype)
+    copy.copy_(vectors)
+    return copy
