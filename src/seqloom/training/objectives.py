@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast, final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,23 +77,28 @@ class Translation:
 @final
 @dataclass(frozen=True)
 class PairModelling:
-    """The same for a language model, with the loss of the source's tokens added: cross-entropy of each token
-    of `<s> source <delim> target </s>` but the first and the delimiter, which is given and never written."""
+    """The same for a language model, which reads each pair as one text, `<s> source <delim> target </s>`.
+    With `source_loss` also of the source's tokens but the first; the delimiter is given and never written."""
 
     pad: int
     """The id at padding."""
     smoothing: float = 0.0
+    source_loss: bool = False
 
     def __call__(self, model: nn.Module, batch: TranslationBatch) -> Loss:
+        of_source = torch.full_like(batch.source, IGNORE)
+        if self.source_loss:
+            following = batch.source[:, 1:]
+            of_source[:, :-1] = following.masked_fill(following == self.pad, IGNORE)
+        inputs = torch.cat([batch.source, batch.inputs], dim=1)
+        targets = torch.cat([of_source, batch.targets], dim=1)
+        # the padding between source and target goes to the end, where no row needs most of it
+        is_padding = inputs == self.pad
+        order = is_padding.byte().argsort(dim=1, stable=True)
+        order = order[:, : int((~is_padding).sum(dim=1).max())]
         decoder = cast(NeuralDecodable, model)
-        of_source, state = decoder.read(batch.source, None)
-        of_target, _ = decoder.read(batch.inputs, state)
-        following = batch.source[:, 1:]
-        source = decoder.output.loss(
-            of_source[:, :-1], following.masked_fill(following == self.pad, IGNORE), self.smoothing
-        )
-        target = decoder.output.loss(of_target, batch.targets, self.smoothing)
-        return Loss(source.total + target.total, source.count + target.count)
+        hidden, _ = decoder.read(inputs.gather(1, order), None)
+        return decoder.output.loss(hidden, targets.gather(1, order), self.smoothing)
 
 
 @final

@@ -90,9 +90,11 @@ class PairTrainingData(StartedTrainingData, StepTrainingData, ABC):
 
     def objective(self) -> Translation | PairModelling:
         train = self.run.train
-        if train.source_loss:
-            return PairModelling(self.tokenizer.special_ids.pad, train.label_smoothing)
-        return Translation(train.label_smoothing)
+        is_encoder_decoder = issubclass(model_family(self.start.family)[1], EncoderDecoder)
+        if is_encoder_decoder or vars(self.start.config).get("bidirectional_source"):
+            return Translation(train.label_smoothing)
+        pad = self.tokenizer.special_ids.pad
+        return PairModelling(pad, train.label_smoothing, train.source_loss)
 
     @abstractmethod
     def id_counts(self) -> NDArray[np.int64]:
