@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import seqloom
-from seqloom.explaining.attribution import leave_one_out
+from seqloom.explaining.studies.attribution import leave_one_out
 from seqloom.protocols import NO_REQUEST
 from seqloom.tasks.explain.look import Look, Method
 

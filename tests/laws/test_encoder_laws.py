@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import (
     AttentionInputs,

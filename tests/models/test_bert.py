@@ -23,7 +23,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.models.bert import ABOUT, SIZES, Bert, BertConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import KeyValueCache
 from seqloom.layers.transformer.positions import apply_rotary, rotary_angles, sinusoids

@@ -14,7 +14,7 @@ from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.layers.attention import AdditiveScores, BilinearScores
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.layer import RecurrentLayer

@@ -24,7 +24,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.layers.transformer.positions import sinusoids
 from seqloom.models.transformer import ABOUT, SIZES, Transformer, TransformerConfig
 from seqloom.protocols import NeuralDecodable

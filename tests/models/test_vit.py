@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import attention_maps
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.models.vit import ABOUT, SIZES, ViT, ViTConfig
 

@@ -14,7 +14,7 @@ from tests.tasks.explain.subjects import INPUTS, SENTENCE, opened
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.explaining import attribution
+from seqloom.explaining.studies import attribution
 from seqloom.protocols import NO_REQUEST, EncodedBatch
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput

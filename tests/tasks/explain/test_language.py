@@ -10,7 +10,7 @@ import torch
 from tests.tasks.explain.subjects import INPUTS, SENTENCE, opened
 
 from seqloom.errors import UsageError
-from seqloom.explaining.head_studies import induction_scores
+from seqloom.explaining.studies.head_studies import induction_scores
 from seqloom.layers.transformer.blocks import SelfAttention
 from seqloom.protocols import target_log_probs
 

@@ -10,7 +10,7 @@ import torch
 from tests.tasks.explain.subjects import INPUTS, opened
 
 from seqloom.errors import UsageError
-from seqloom.explaining.recurrent_states import layer_states
+from seqloom.explaining.studies.recurrent_states import layer_states
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 

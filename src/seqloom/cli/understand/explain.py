@@ -25,8 +25,9 @@ class ExplainOptions:
     """The picture:
     attention (where it looks), attribution (what each word adds to the answer), surprisal (of each token of a
     text), gates (and states of recurrent layers), backoff (of an n-gram model), lens (what each layer would
-    say), knockout (what is lost without each head), induction (which heads find repetitions), gradient-flow
-    (of recurrent layers, through time), layer-weights (what a task reads of each layer of an ELMo).
+    say), knockout (what is lost without each head), induction (which heads find repetitions), words and
+    projection (where words and whole texts are in the space of vectors), gradient-flow (of recurrent layers,
+    through time), layer-weights (what a task reads of each layer of an ELMo).
     By default what suits the model."""
     target: str | None = None
     """What is explained: a label, a tag, an option, or a text to write. By default the model's own answer."""
@@ -42,6 +43,10 @@ class ExplainOptions:
     """Of attention and gates: one layer, from 1 on."""
     head: int | None = None
     """Of attention: one head, from 1 on."""
+    words: str | None = None
+    """Show these words (king,queen,paris, or a file) in the space of the model's vectors: --show words."""
+    column: str | None = None
+    """Of words and projection: the column of the file that colours the points."""
     rows: int | None = None
     """Of gradient-flow: number of rows. By default 64."""
     beside: Folders = ()
@@ -50,6 +55,7 @@ class ExplainOptions:
     """A new picture: .png, .svg, .html or .json (Vega-Lite). By default the name of what is shown, such as
     attention.png."""
     gradient_flow: Hidden = False
+    projection: Hidden = False
     layer_weights: Hidden = False
 
 
@@ -75,8 +81,10 @@ def explain(
     defaults = vars(ExplainOptions())
     given = {name: value for name, value in vars(options).items() if value != defaults[name]}
     show = given.pop("show", None)
-    for name in ("gradient_flow", "layer_weights"):
+    for name in ("gradient_flow", "layer_weights", "projection"):
         show = name.replace("_", "-") if given.pop(name, False) else show
+    if "words" in given:
+        show, text = "words", (str(given.pop("words")), *text)
     if show == "gradient-flow":
         _explain_gradient_flow(folder, text, given, settings, json)
         return

@@ -35,8 +35,11 @@ from seqloom.runs.progress import chunked, each_text
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
 from seqloom.tasks.encoders.sentence_vectors import Vectors, batches
+from seqloom.tasks.explain.explained_model import ExplainedModel
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.language_modeling.documents import Document, document_batches, each_document
-from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.model import single_path
 from seqloom.text.word_characters import TokenSpelling
 
 CHUNK = 1024
@@ -55,13 +58,17 @@ class TextVectors(NamedTuple):
 
 
 @final
-class ElmoVectors(TextModel):
+class ElmoVectors(ExplainedModel):
     """An ELMo, ready to be asked.
 
     seqloom.load("runs/elmo").vectors(["A dog runs.", "A cat sleeps."])
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"lines"})}
+    reads: ClassVar = {
+        "evaluate": frozenset({"data"}),
+        "explain": frozenset(),
+        "predict": frozenset({"lines"}),
+    }
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
@@ -92,6 +99,16 @@ class ElmoVectors(TextModel):
             ]
             line = " ".join(f"{number:.8g}" for number in numbers)
             yield Answer(line, {"vector": numbers, "tokens": tokens})
+
+    def default_show(self) -> str:
+        return "projection"
+
+    def text_vector(self, text: str) -> Tensor:
+        return torch.from_numpy(self.vectors([text])[0])
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        """Raises UsageError: an ELMo by itself answers nothing."""
+        raise UsageError(f"an ELMo by itself is shown with --show projection, not {look.show}")
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """The perplexity of both directions on documents. Raises UsageError for a model without an output."""

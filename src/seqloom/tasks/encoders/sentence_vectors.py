@@ -99,6 +99,9 @@ class SentenceEncoder(ExplainedModel):
             numbers = vector.tolist()
             yield Answer(" ".join(f"{number:.8g}" for number in numbers), {"vector": numbers})
 
+    def text_vector(self, text: str) -> Tensor:
+        return torch.from_numpy(self.encode([text])[0])
+
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         return encoder_input(self.encoder, self.tokenizer, one_text(texts, self.task))
 

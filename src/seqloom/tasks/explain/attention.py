@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqloom.errors import UsageError
-from seqloom.explaining.attention_maps import ChosenMaps, attention_maps, choose_maps, draw_maps
 from seqloom.explaining.explanation import Explanation
+from seqloom.explaining.studies.attention_maps import (
+    ChosenMaps,
+    attention_maps,
+    choose_maps,
+    draw_maps,
+)
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.attribution import integrated_gradients, leave_one_out
 from seqloom.explaining.coloured_text import coloured_text
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.signed_bars import MOST_BARS, signed_bars
+from seqloom.explaining.studies.attribution import integrated_gradients, leave_one_out
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput, Word
 

@@ -6,7 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from seqloom.errors import UsageError
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.data.encoding.encode_words import space_begins_words
+from seqloom.errors import UsageError, printable
 from seqloom.explaining.explanation import Explanation
 from seqloom.layers.attention import WatchedAttention
 from seqloom.layers.recurrent.layer import RecurrentLayer
@@ -21,6 +26,13 @@ from seqloom.tasks.explain.language import explain_back_off, explain_lens, expla
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.explain.recurrent import explain_gates
+from seqloom.tasks.explain.space import (
+    Vectors,
+    embedded_words,
+    explain_space,
+    read_points,
+    token_table,
+)
 from seqloom.tasks.model import TextModel
 
 OF_INPUT: Mapping[str, Callable[[ModelInput, Look], Explanation]] = {
@@ -41,6 +53,21 @@ class ExplainedModel(TextModel):
     @abstractmethod
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         """An input as the model reads it. Raises UsageError where it reads another number of texts."""
+
+    def text_vector(self, text: str) -> Tensor:
+        """What the model makes of a whole text `(width,)`. Raises UsageError where it makes no vector."""
+        raise UsageError(
+            f"{printable(str(self.folder))}: a {self.model_type} makes no vector of a text"
+        )
+
+    def word_table(self, words: Sequence[str]) -> tuple[Vectors, list[int]]:
+        """The vectors of words, and the numbers of the words that have one: of any model those of its
+        embedding."""
+        tokenizer = self.run.tokenizer
+        lead = " " if space_begins_words(tokenizer) else ""
+        encoded = tokenizer.encode([lead + word for word in words])
+        table = token_table(self.model, tokenizer.vocabulary_size)
+        return embedded_words(table, encoded, tokenizer.special_ids.unk)
 
     def default_show(self) -> str:
         """The picture that is drawn where none is asked for."""
@@ -79,9 +106,27 @@ class ExplainedModel(TextModel):
                     "an induction score is of random tokens, not of a text; leave it out"
                 )
             return explain_induction(self.run)
+        if look.show in ("words", "projection"):
+            return self._space(texts, look)
         if not any(text.strip() for text in texts):
             raise UsageError("the text must hold a word, but it is empty")
         return OF_INPUT[look.show](self.model_input(texts, look, request), look)
+
+    def _space(self, given: Sequence[str], look: Look) -> Explanation:
+        """The space of words, or of whole texts."""
+        place = printable(self.folder.name)
+        points = read_points(given, look.column, commas=look.show == "words")
+        if look.show == "words":
+            vectors, kept = self.word_table(points.names)
+            missing = "which have no vector"
+            return explain_space(look.show, points, vectors, kept, f"Words of {place}", missing)
+        kept = [at for at, text in enumerate(points.names) if text.strip()]
+        with torch.inference_mode():
+            rows = [self.text_vector(points.names[at]).double().cpu() for at in kept]
+        texts = torch.stack(rows).numpy() if rows else np.zeros((0, 1))
+        return explain_space(
+            look.show, points, texts, kept, f"Texts as {place} reads them", "blank"
+        )
 
 
 def one_text(texts: Sequence[str], of: str) -> str:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from seqloom.errors import UsageError
 from seqloom.explaining.explanation import Explanation
-from seqloom.explaining.head_studies import induction_scores, knock_out
 from seqloom.explaining.matrices import ColourMatrix, matrices_chart
+from seqloom.explaining.studies.head_studies import induction_scores, knock_out
 from seqloom.protocols import context_of, device_of
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.explain.language import heads_lines, surprisals

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.back_off import back_off
 from seqloom.explaining.coloured_text import coloured_text
 from seqloom.explaining.explanation import Explanation
-from seqloom.explaining.layer_lens import decoder_stack, lens
 from seqloom.explaining.matrices import ColourMatrix, matrices_chart
+from seqloom.explaining.studies.back_off import back_off
+from seqloom.explaining.studies.layer_lens import decoder_stack, lens
 from seqloom.models.ngrams.ngram import Ngram
 from seqloom.shapes import IGNORE
 from seqloom.tasks.explain.look import Look

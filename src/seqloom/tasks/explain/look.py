@@ -20,6 +20,8 @@ SHOWS: Mapping[str, frozenset[str]] = {
     "knockout": frozenset({"target", "foil"}),
     "induction": frozenset(),
     "backoff": frozenset(),
+    "words": frozenset({"column"}),
+    "projection": frozenset({"column"}),
 }
 """Picture -> the options that it reads."""
 
@@ -46,6 +48,8 @@ class Look:
     """From 1 on."""
     head: int | None = None
     """From 1 on."""
+    column: str | None = None
+    """Of words and projection: the column of the file that colours the points."""
 
     def __post_init__(self) -> None:
         if self.show not in SHOWS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.matrices import Bars, ColourMatrix, matrices_chart
-from seqloom.explaining.recurrent_states import (
+from seqloom.explaining.studies.recurrent_states import (
     CANDIDATES,
     STATES,
     LayerStates,

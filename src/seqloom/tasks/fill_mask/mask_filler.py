@@ -115,6 +115,11 @@ class MaskFiller(ExplainedModel):
                 candidates = [[candidate._asdict() for candidate in mask] for mask in masks]
                 yield Answer(text, {"text": text, "masks": candidates})
 
+    def text_vector(self, text: str) -> Tensor:
+        """The mean over its tokens."""
+        batch = self.model_input([text], Look(show="attention"), NO_REQUEST).batch
+        return self.bert.encode_batch(batch)[0].mean(dim=0)
+
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         text = one_text(texts, self.task)
         return explained_input.explained_input(self.bert, self.tokenizer, text, look)

@@ -11,9 +11,9 @@ from torch import Tensor
 from seqloom.data.images.image_files import Picture, read_pictures
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.explaining.attention_maps import attention_maps
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.patch_attention import occluded, patch_panels, rollout
+from seqloom.explaining.studies.attention_maps import attention_maps
 from seqloom.models.vit import ViT
 from seqloom.tasks.explain.look import Look
 

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, final
 
+import torch
+from torch import Tensor
+
 from seqloom.long_work import log_progress
-from seqloom.protocols import NO_REQUEST, Evaluation, Request
+from seqloom.protocols import NO_REQUEST, Evaluation, HiddenReader, Request, device_of
 from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
 from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
@@ -80,6 +83,17 @@ class LanguageModel(ExplainedModel):
         """How good it is at a task that is said and shown in its prompt; the keywords are the fields of
         `PromptOptions`."""
         return prompt(self.run, paths, parse(PromptOptions, options), request)
+
+    def text_vector(self, text: str) -> Tensor:
+        """The state after its last token."""
+        model: object = self.model
+        if not isinstance(model, HiddenReader):
+            return super().text_vector(text)
+        (ids,) = self.run.tokenizer.encode([text])
+        row = [*self.run.tokenizer.special_ids.bos, *ids]
+        tokens = torch.tensor([row], device=device_of(self.model))
+        hidden: Tensor = model.read(tokens, None)[0]
+        return hidden[0, -1]
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         return explained_input.explained_input(self.run, one_text(texts, self.task), look)

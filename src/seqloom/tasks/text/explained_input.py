@@ -14,7 +14,9 @@ from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question, TaggedWords
 from seqloom.errors import UsageError, printable
+from seqloom.layers.pooling import pool_states
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.models.heads import PooledHead
 from seqloom.protocols import EncodedBatch, device_of
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput, Score, Word, merged_words, words_of
@@ -70,6 +72,18 @@ def explained_input(
         answer=question.answer(),
         row=row,
     )
+
+
+def pooled_state(
+    model: EncoderWithHead, head_task: HeadTask[E], options: EncodingOptions, example: E
+) -> Tensor:
+    """The one state of a text that a head reads, or the mean over its tokens: `(width,)`."""
+    batch = on_device(head_task.encode([example], options).batch(np.arange(1)), model)
+    hidden, mask = model.read(batch), batch.tokens >= 0
+    if isinstance(model.head, PooledHead):
+        head = model.head
+        return pool_states(head.pooling, hidden, mask, head.directions, head.attention)[0]
+    return pool_states("mean", hidden, mask)[0]
 
 
 def on_device(batch: EncodedBatch, model: EncoderWithHead) -> EncodedBatch:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, final
 
 import numpy as np
+from torch import Tensor
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions, Truncation
@@ -35,7 +36,7 @@ from seqloom.tasks.explain.explained_model import ExplainedModel
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.model import load, refuse_unread_data, single_path
-from seqloom.tasks.text.explained_input import explained_input, plain_example
+from seqloom.tasks.text.explained_input import explained_input, plain_example, pooled_state
 from seqloom.tasks.text.head_task import E, encoding_options
 from seqloom.tasks.text.text_tasks import TABLES, TextTaskSpec
 
@@ -230,6 +231,11 @@ class TextPredictor(ExplainedModel, Generic[E]):
 
     def default_show(self) -> str:
         return "attribution"
+
+    def text_vector(self, text: str) -> Tensor:
+        """The state that its head reads; the mean over the tokens where it reads them all."""
+        example = plain_example(self.head_task, [text])
+        return pooled_state(self.encoder, self.head_task, self.options, example)
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         example = plain_example(self.head_task, texts)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
+from torch import Tensor
+
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, MixedTaskConfig
 from seqloom.data.formats.forms import form_or
@@ -203,6 +205,9 @@ class TextToTextModel(ExplainedModel):
             found = evaluate_task(self.run.model, task, kept, decode, how)
         sizes = {"vocabulary": self.run.tokenizer.vocabulary_size}
         return replace(found, metrics=found.metrics | sizes)
+
+    def text_vector(self, text: str) -> Tensor:
+        return Translator(self.run).text_vector(text)
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         """A text begins with the prefix of its task."""

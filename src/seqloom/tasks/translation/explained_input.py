@@ -4,15 +4,18 @@ pictures."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import decoder_ids, encoder_ids
+from seqloom.layers.recurrent.stack import RecurrentStack
 from seqloom.protocols import (
     EncodedBatch,
     EncoderDecoder,
+    HiddenReader,
     device_of,
     read_source,
 )
@@ -109,3 +112,29 @@ def _log_prob(run: LoadedRun, source: Tensor, ids: Sequence[int]) -> Tensor:
     targets = torch.tensor([wanted] * len(source), device=source.device)
     state = read_source(run.model, source)
     return sums_of_log_probs(run.model, rows, targets, state)
+
+
+def source_vector(run: LoadedRun, text: str) -> Tensor:
+    """One vector of a source `(width,)` (`Translator.text_vector`)."""
+    model = run.model
+    special_ids, (ids,) = run.tokenizer.special_ids, run.tokenizer.encode([text])
+    row = single_row(encoder_ids(ids, special_ids), device_of(model)).tokens
+    seen: list[Any] = []
+    encoders = [
+        module for name, module in model.named_modules() if name.split(".")[-1] == "encoder"
+    ]
+    if not encoders:
+        assert isinstance(model, HiddenReader)
+        hidden: Tensor = model.read(row, None)[0]
+        return hidden[0, -1]
+    handle = encoders[0].register_forward_hook(lambda _, given, output: seen.append(output))
+    try:
+        read_source(model, row)
+    finally:
+        handle.remove()
+    outputs, states = seen[0]
+    if isinstance(encoders[0], RecurrentStack):
+        last: Tensor = states[0][0, -2 if encoders[0].config.bidirectional else -1 :]
+        return last.flatten()
+    mean: Tensor = outputs[0].mean(dim=0)
+    return mean

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, ClassVar, final
 
 import numpy as np
+from torch import Tensor
 
 from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
@@ -111,6 +112,11 @@ class Translator(ExplainedModel):
         return TextLimit(
             context=context_of(self.run.model), tokenizer=self.run.tokenizer, data=data
         )
+
+    def text_vector(self, text: str) -> Tensor:
+        """What the encoder makes of it: the last states of a recurrent one, the mean over the tokens of
+        another; of a language model the state after the source."""
+        return explained_input.source_vector(self.run, text)
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         text, decode = one_text(texts, self.task), self.run.decode_settings(request.decode)

@@ -16,7 +16,10 @@ from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.progress import each_text
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
-from seqloom.tasks.model import TextModel, single_path
+from seqloom.tasks.explain.explained_model import ExplainedModel
+from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.model_input import ModelInput
+from seqloom.tasks.model import single_path
 from seqloom.tasks.word_vectors.similarity_files import AnalogyQuestion, ScoredPair, read_word_tests
 from seqloom.tasks.word_vectors.vector_space import Analogy, Near, Vectors, space_of
 
@@ -28,7 +31,7 @@ _SIGN = re.compile(r"\s+([-+*/])\s+")
 
 
 @final
-class WordVectorModel(TextModel):
+class WordVectorModel(ExplainedModel):
     """vectors = seqloom.load("runs/vectors")
     vectors.similar("king"), vectors.analogy("man", "king", "woman"), vectors.vector("king")
 
@@ -38,6 +41,7 @@ class WordVectorModel(TextModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"lines"}),
+        "explain": frozenset(),
         "predict": frozenset({"lines", "decode.n_best"}),
     }
 
@@ -90,6 +94,18 @@ class WordVectorModel(TextModel):
                 unseen += len(made)
             yield Answer(_line(near), content)
         _log_unseen(unseen)
+
+    def default_show(self) -> str:
+        return "words"
+
+    def word_table(self, words: Sequence[str]) -> tuple[Vectors, list[int]]:
+        kept = [at for at, word in enumerate(words) if self._there([word])]
+        rows = [self.vector(words[at]) for at in kept]
+        return np.stack(rows) if rows else np.zeros((0, 1), np.float32), kept
+
+    def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
+        """Raises UsageError: it reads no texts."""
+        raise UsageError(f"word vectors are shown with --show words, not {look.show}")
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Files of pairs: the rank correlation of their cosines with the scores that people gave them. Files

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from seqloom.explaining.attention_maps import attention_maps, part_of
+from seqloom.explaining.studies.attention_maps import attention_maps, part_of
 from seqloom.layers.attention import watched_attention
 
 

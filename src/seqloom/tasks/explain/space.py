@@ -1,0 +1,112 @@
+"""The space of words, or of whole texts, in a trained model."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqloom import files
+from seqloom.errors import UsageError, counted, printable
+from seqloom.explaining.explanation import Explanation
+from seqloom.explaining.word_space import Projection, principal_axes, space_chart
+
+Vectors = NDArray[np.floating]
+
+
+class NamedPoints(NamedTuple):
+    """What is to be shown of a space: names, and the group of each where a column says so."""
+
+    names: list[str]
+    groups: list[str] | None
+    column: str
+
+
+def read_points(given: Sequence[str], column: str | None, *, commas: bool) -> NamedPoints:
+    """Names from the command line (with commas between, where `commas`), or those of one file: a name a line,
+    and after a tab its group; or a table whose first line names its columns, where `column` is asked for.
+
+    Raises UsageError where there is no name, or no such column.
+    """
+    if len(given) == 1 and os.path.isfile(given[0]):
+        lines = [line for line in files.read_text(Path(given[0])).splitlines() if line.strip()]
+        rows = list(csv.reader(lines, "excel" if given[0].endswith(".csv") else "excel-tab"))
+    elif commas:
+        rows = [[word.strip()] for one in given for word in one.split(",") if word.strip()]
+    else:
+        rows = [[one] for one in given]
+    names, groups, name = rows, None, "group"
+    if column is not None:
+        header = names[0] if names else []
+        if column not in header:
+            raise UsageError(
+                f"--column must be one of {', '.join(map(printable, header))} of the first line,"
+                f" but is {printable(column)}"
+            )
+        at = header.index(column)
+        names = names[1:]
+        groups, name = [row[at] if at < len(row) else "" for row in names], column
+    elif rows and all(len(row) == 2 for row in rows):
+        groups = [row[1] for row in rows]
+    found = [row[0] for row in names]
+    if not found:
+        raise UsageError("a picture of a space needs names, but none is given")
+    return NamedPoints(found, groups, name)
+
+
+def explain_space(
+    show: str, points: NamedPoints, vectors: Vectors, kept: Sequence[int], title: str, missing: str
+) -> Explanation:
+    """`kept`: the numbers of the names that have a vector. `missing` says why others have none."""
+    names = [points.names[at] for at in kept]
+    groups = None if points.groups is None else [points.groups[at] for at in kept]
+    left_out = [name for at, name in enumerate(points.names) if at not in set(kept)]
+    projection: Projection = principal_axes(vectors)
+    first, second = projection.shares
+    lines = [f"{first:.1%} and {second:.1%} of the variance are on the two axes"]
+    if left_out:
+        shown = ", ".join(map(printable, left_out[:10]))
+        lines.append(f"{counted(len(left_out), 'name')} left out, {missing}: {shown}")
+    numbers = {
+        "names": names,
+        "groups": groups,
+        "points": projection.points.tolist(),
+        "shares_of_variance": list(projection.shares),
+        "left_out": left_out,
+    }
+    return Explanation(
+        show=show,
+        numbers=numbers,
+        text=lines,
+        draw=lambda: space_chart(
+            projection, names, title=title, groups=groups, group_name=points.column
+        ),
+    )
+
+
+@torch.inference_mode()
+def embedded_words(
+    table: nn.Embedding, encoded: Sequence[Sequence[int]], unknown: int | None
+) -> tuple[Vectors, list[int]]:
+    """The mean of the embeddings of each word's tokens, and the numbers of the words that have any; an
+    unknown token has none."""
+    kept = [at for at, ids in enumerate(encoded) if ids and all(one != unknown for one in ids)]
+    rows = [table.weight[torch.tensor(list(encoded[at]))].double().mean(dim=0).cpu() for at in kept]
+    vectors: Tensor = torch.stack(rows) if rows else torch.zeros(0, table.embedding_dim)
+    return vectors.numpy(), kept
+
+
+def token_table(model: nn.Module, size: int) -> nn.Embedding:
+    """The embedding of the tokens: the first table with a row for each. Raises UsageError where there is
+    none."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.num_embeddings >= size:
+            return module
+    raise UsageError("this model has no embedding of tokens to show")
