@@ -1,0 +1,1 @@
+"""Models behind HTTP: a thread for each model, the clients people already have, bounds on everything"""
