@@ -1,0 +1,178 @@
+"""The subset of OpenAI's API that language models and encoders can answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from seqloom.serving.event_stream import EventStream
+from seqloom.serving.http_errors import invalid
+from seqloom.serving.limits import ServerLimits
+from seqloom.serving.routes.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
+from seqloom.serving.routes.chat import ChatShape, chat_prompt
+from seqloom.serving.routes.completions import (
+    Asked,
+    Completions,
+    CompletionShape,
+    TextShape,
+    checked_prompts,
+    decode_config,
+    new_tokens_of,
+)
+from seqloom.serving.routes.reading import read_together
+from seqloom.serving.routes.vectors import check_text_lengths, text_vectors
+from seqloom.serving.served_models import ServedModel, ServedModels
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> Response:
+    models: ServedModels = request.app.state.models
+    return JSONResponse(
+        {"object": "list", "data": [described(one) for one in models.by_name.values()]}
+    )
+
+
+@router.get("/v1/models/{name:path}")
+async def one_model(request: Request, name: str) -> Response:
+    return JSONResponse(described(request.app.state.models.named(name)))
+
+
+def described(served: ServedModel) -> dict[str, Any]:
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "seqloom",
+        "task": served.task,
+    }
+
+
+@router.post("/v1/completions")
+async def completions(request: Request) -> Response:
+    body = await read_body(request, CompletionBody)
+    limits: ServerLimits = request.app.state.limits
+    served = request.app.state.models.named(body.model)
+    run = served.language_model.run
+    decode = decode_config(body, limits)
+    new_tokens = new_tokens_of(body.max_tokens, limits)
+    if not new_tokens and not body.echo:
+        raise invalid("max_tokens", "may be 0 only with echo")
+    if body.echo and body.stream and body.logprobs is not None:
+        raise invalid("stream", "does not go with echo and logprobs; leave one out")
+    check_numbers(body.logprobs, decode.width > 1 and decode.strategy == "beam", "logprobs", limits)
+    check_stream_options(body)
+    prompts = await run_in_threadpool(checked_prompts, run, as_prompts(body.prompt), limits)
+    if len(prompts) * decode.n_best > limits.inputs:
+        raise invalid("n", f"times the prompts must be at most {limits.inputs}")
+    asked = Asked(
+        served=served,
+        prompts=prompts,
+        decode=decode,
+        new_tokens=new_tokens,
+        echo=bool(body.echo),
+        logprobs=body.logprobs,
+        stream=bool(body.stream),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+    )
+    return await answered(request, asked, TextShape())
+
+
+@router.post("/v1/chat/completions")
+async def chat_completions(request: Request) -> Response:
+    body = await read_body(request, ChatBody)
+    limits: ServerLimits = request.app.state.limits
+    served = request.app.state.models.named(body.model)
+    run = served.language_model.run
+    decode = decode_config(body, limits)
+    if body.max_tokens is not None and body.max_completion_tokens is not None:
+        raise invalid("max_tokens", "does not go with max_completion_tokens; leave one out")
+    given = body.max_completion_tokens
+    name = "max_tokens" if given is None else "max_completion_tokens"
+    new_tokens = new_tokens_of(body.max_tokens if given is None else given, limits, name)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs", "needs logprobs")
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    check_numbers(logprobs, decode.width > 1 and decode.strategy == "beam", "top_logprobs", limits)
+    check_stream_options(body)
+    ids = await run_in_threadpool(chat_prompt, run, body.messages)
+    prompts = await run_in_threadpool(checked_prompts, run, [ids], limits)
+    asked = Asked(
+        served=served,
+        prompts=prompts,
+        decode=decode,
+        new_tokens=new_tokens,
+        logprobs=logprobs,
+        stream=bool(body.stream),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+    )
+    return await answered(request, asked, ChatShape())
+
+
+def as_prompts(
+    prompt: str | list[str] | list[int] | list[list[int]],
+) -> Sequence[str] | Sequence[Sequence[int]]:
+    """One prompt, or several, as several."""
+    if isinstance(prompt, str):
+        return [prompt]
+    ids = [part for part in prompt if isinstance(part, int)]
+    if prompt and len(ids) == len(prompt):
+        return [ids]
+    return prompt  # type: ignore[return-value]
+
+
+def check_numbers(logprobs: int | None, beam: bool, name: str, limits: ServerLimits) -> None:
+    if logprobs is not None and logprobs > limits.top_logprobs:
+        raise invalid(name, f"must be at most {limits.top_logprobs}, but is {logprobs}")
+    if logprobs is not None and beam:
+        raise invalid("logprobs", "does not go with a beam search; leave it or num_beams out")
+
+
+def check_stream_options(body: CompletionBody | ChatBody) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise invalid("stream_options", "needs stream")
+
+
+async def answered(request: Request, asked: Asked, shape: CompletionShape) -> Response:
+    """The answer as one object, or as a stream. Raises RequestError."""
+    state = request.app.state
+    completions = Completions(asked, shape, state.metrics)
+    await run_in_threadpool(completions.submit)
+    seconds = state.limits.request_seconds
+    if asked.stream:
+        return EventStream(completions.pieces(), completions.answering, seconds, state.metrics)
+    async with completions.answering.for_client(request.receive, seconds):
+        return JSONResponse(await completions.whole())
+
+
+@router.post("/v1/embeddings")
+async def embeddings(request: Request) -> Response:
+    body = await read_body(request, EmbeddingBody)
+    state = request.app.state
+    served = state.models.named(body.model)
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    if not 1 <= len(texts) <= state.limits.inputs or not all(texts):
+        raise invalid("input", f"must be 1 to {state.limits.inputs} texts, none of them empty")
+    tokens = await run_in_threadpool(check_text_lengths, served, texts, "input")
+    vectors = await read_together(
+        request, served, "vectors", texts, tokens, lambda some: list(text_vectors(served, some))
+    )
+    width = len(vectors[0])
+    if body.dimensions not in (None, width):
+        raise invalid("dimensions", f"must be the {width} of this model, but is {body.dimensions}")
+    data = []
+    for index, vector in enumerate(vectors):
+        plain: Any = vector.tolist()
+        if body.encoding_format == "base64":
+            plain = base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode()
+        data.append({"object": "embedding", "index": index, "embedding": plain})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
