@@ -1,0 +1,288 @@
+"""What models that read answer, in the words of Hugging Face's task schemas.
+
+Sources: the task schemas of huggingface.js (packages/tasks), and what `huggingface_hub.InferenceClient` makes
+of an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from seqloom.protocols import LoadedModel
+from seqloom.serving.http_errors import RequestError, invalid
+from seqloom.serving.routes.task_bodies import (
+    FillMaskParameters,
+    GivenParameters,
+    LabelParameters,
+    NoParameters,
+    SpanParameters,
+    TagParameters,
+    VectorParameters,
+)
+from seqloom.serving.routes.vectors import check_text_lengths, text_vectors
+from seqloom.serving.served_models import ServedModel
+from seqloom.tasks.fill_mask.mask_filler import Filled, MaskFiller
+
+Read = Callable[[Sequence[Any]], Sequence[Any]]
+_WORD = re.compile(r"\S+")
+
+
+class Reading(NamedTuple):
+    """How a task answers one request."""
+
+    inputs: Sequence[Any]
+    read: Read
+    """Inputs of several requests to one output for each."""
+    answer: Callable[[Sequence[Any]], Any]
+    """The outputs of this request to the content of its answer."""
+    together: str = "predict"
+    """Requests with the same word are read together."""
+
+
+def predicting(served: ServedModel) -> Read:
+    """The model's own `predict`."""
+    model = cast(LoadedModel, served.model)
+    return lambda inputs: model.predict(list(inputs))
+
+
+def texts_of(inputs: Any) -> list[str]:
+    """A text, or several, as several. Raises RequestError for anything else."""
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+        raise invalid("inputs", "must be a text, or a list of texts")
+    return texts
+
+
+def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """text-classification: the most likely labels of each text, or pair of texts."""
+    parameters = wanted.parameters(LabelParameters)
+    several = inputs if isinstance(inputs, list) else [inputs]
+    plain: list[Any] = []
+    for one in several:
+        match one:
+            case str():
+                plain.append(one)
+            case {"text": str(text), "text_pair": str(second), **others} if not others:
+                plain.append((text, second))
+            case _:
+                raise invalid("inputs", "must be a text, or {text, text_pair}, or a list of these")
+
+    def answer(outputs: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+        found = []
+        for output in outputs:
+            ranked = sorted(output["probabilities"].items(), key=lambda item: -item[1])
+            best = ranked[: parameters.top_k or len(ranked)]
+            found.append([{"label": label, "score": score} for label, score in best])
+        return found
+
+    return Reading(plain, predicting(served), answer)
+
+
+def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """token-classification: the tag of each word, or the entities that the tags mark."""
+    parameters = wanted.parameters(TagParameters)
+    texts = texts_of(inputs)
+    words = [[match.group() for match in _WORD.finditer(text)] for text in texts]
+    if not all(words):
+        raise invalid("inputs", "must hold a word")
+
+    def answer(outputs: Sequence[Mapping[str, Any]]) -> Any:
+        found = []
+        for text, output in zip(texts, outputs, strict=True):
+            tagged = tagged_words(text, output)
+            if parameters.aggregation_strategy == "none":
+                found.append([one for one in tagged if one["entity"] not in parameters.ignored])
+            else:
+                found.append(
+                    [
+                        one
+                        for one in entities(text, tagged)
+                        if one["entity_group"] not in parameters.ignored
+                    ]
+                )
+        return found[0] if isinstance(inputs, str) else found
+
+    return Reading(words, predicting(served), answer)
+
+
+def tagged_words(text: str, output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = zip(_WORD.finditer(text), output["tags"], output["probabilities"], strict=True)
+    return [
+        {
+            "entity": tag,
+            "score": score,
+            "word": match.group(),
+            "start": match.start(),
+            "end": match.end(),
+        }
+        for match, tag, score in rows
+    ]
+
+
+def entities(text: str, tagged: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Runs of words of one kind: B-X begins one, I-X goes on, and so does a plain tag X."""
+    groups: list[list[Mapping[str, Any]]] = []
+    kinds: list[str] = []
+    for word in tagged:
+        mark, dash, kind = word["entity"].partition("-")
+        if not dash:
+            mark, kind = "I", word["entity"]
+        if groups and mark in ("I", "E") and kinds[-1] == kind:
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+            kinds.append(kind)
+    found = []
+    for kind, group in zip(kinds, groups, strict=True):
+        start, end = group[0]["start"], group[-1]["end"]
+        score = float(np.mean([word["score"] for word in group]))
+        found.append(
+            {
+                "entity_group": kind,
+                "score": score,
+                "word": text[start:end],
+                "start": start,
+                "end": end,
+            }
+        )
+    return found
+
+
+def spans(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """question-answering: the best spans of a context."""
+    parameters = wanted.parameters(SpanParameters)
+    match inputs:
+        case {"question": str(question), "context": str(context), **others} if not others:
+            pass
+        case _:
+            raise invalid("inputs", "must be {question, context}, two texts")
+
+    def answer(outputs: Sequence[Mapping[str, Any]]) -> Any:
+        (output,) = outputs
+        found = [
+            {
+                "answer": span["text"],
+                "score": span["probability"],
+                "start": span["start"],
+                "end": span["end"],
+            }
+            for span in output["answers"]
+        ]
+        if parameters.handle_impossible_answer:
+            score = output["no_answer_probability"]
+            found.append({"answer": "", "score": score, "start": 0, "end": 0})
+            found.sort(key=lambda one: -one["score"])
+        if not found:
+            found = [{"answer": "", "score": output["no_answer_probability"], "start": 0, "end": 0}]
+        return found[0] if parameters.top_k == 1 else found[: parameters.top_k]
+
+    return Reading([(question, context)], predicting(served), answer)
+
+
+def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """fill-mask: the most likely tokens at each mask."""
+    parameters = wanted.parameters(FillMaskParameters)
+    filler, texts = served.model, texts_of(inputs)
+    assert isinstance(filler, MaskFiller)
+    if not all(filler.spelling in text for text in texts):
+        raise invalid("inputs", f"must hold {filler.spelling} where a token is to be predicted")
+
+    def answer(outputs: Sequence[Filled]) -> Any:
+        found = []
+        for text, filled in zip(texts, outputs, strict=True):
+            of_masks = []
+            for mask in filled.masks:
+                of_masks.append(
+                    [
+                        {
+                            "sequence": text.replace(filler.spelling, candidate.token.strip(), 1),
+                            "score": candidate.probability,
+                            "token": candidate.id,
+                            "token_str": candidate.token,
+                        }
+                        for candidate in mask
+                    ]
+                )
+            found.append(of_masks[0] if len(of_masks) == 1 else of_masks)
+        return found[0] if isinstance(inputs, str) else found
+
+    def read(some: Sequence[str]) -> list[Filled]:
+        return filler.fill_masks(list(some), parameters.top_k)
+
+    return Reading(texts, read, answer, together=f"masks {parameters.top_k}")
+
+
+def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """sentence-similarity: how alike one text is to each of several: the cosine of their vectors, or the
+    number that a model was trained to say."""
+    wanted.parameters(NoParameters)
+    match inputs:
+        case {"source_sentence": str(source), "sentences": [*others], **more} if not more:
+            pass
+        case _:
+            raise invalid(
+                "inputs", "must be {source_sentence, sentences}, a text and a list of texts"
+            )
+    texts = texts_of(others)
+    if served.task == "sentence-similarity":
+        pairs = [(source, one) for one in texts]
+        return Reading(
+            pairs, predicting(served), lambda outputs: [output["score"] for output in outputs]
+        )
+
+    def answer(outputs: Sequence[Any]) -> list[float]:
+        vectors = np.stack(outputs).astype(np.float64)
+        lengths = np.linalg.norm(vectors, axis=1)
+        cosines = vectors[1:] @ vectors[0] / np.maximum(lengths[1:] * lengths[0], 1e-30)
+        return [float(cosine) for cosine in cosines]
+
+    check_text_lengths(served, [source, *texts], "inputs")
+    return Reading(
+        [source, *texts], lambda some: list(text_vectors(served, some)), answer, "vectors"
+    )
+
+
+def vectors(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """feature-extraction: the vector of each text; of a pair of texts how alike they are."""
+    if isinstance(inputs, dict):
+        return similarities(served, inputs, wanted)
+    parameters = wanted.parameters(VectorParameters)
+    texts = texts_of(inputs)
+    if parameters.truncate is False or parameters.truncate is None:
+        check_text_lengths(served, texts, "inputs")
+
+    def answer(outputs: Sequence[Any]) -> list[list[float]]:
+        found = np.stack(outputs)
+        if parameters.normalize:
+            found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        plain: list[list[float]] = found.tolist()
+        return plain
+
+    return Reading(texts, lambda some: list(text_vectors(served, some)), answer, "vectors")
+
+
+READING: dict[str, Callable[[ServedModel, Any, GivenParameters], Reading]] = {
+    "text-classification": labels,
+    "token-classification": tags,
+    "question-answering": spans,
+    "fill-mask": masks,
+    "sentence-similarity": similarities,
+    "feature-extraction": vectors,
+}
+"""By task."""
+
+
+def reading_of(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """Raises RequestError for a task without a schema."""
+    if served.task not in READING:
+        raise RequestError(
+            400,
+            f"model {served.name} is one of {served.task}, for which Hugging Face has no schema; POST"
+            " /api/predict",
+            "model",
+        )
+    return READING[served.task](served, inputs, wanted)

@@ -1,0 +1,311 @@
+"""Hugging Face's task schemas: POST {"inputs", "parameters"} to / or to /models/NAME."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from seqloom.config import DecodeConfig
+from seqloom.decoding.strategies import strategy_of
+from seqloom.errors import DataError, SeqloomError
+from seqloom.run_file import parse
+from seqloom.serving.answering import Answering
+from seqloom.serving.http_errors import RequestError, invalid
+from seqloom.serving.limits import ServerLimits
+from seqloom.serving.routes.bodies import SamplingFields, TaskBody, checked, plain_json
+from seqloom.serving.routes.completions import (
+    Asked,
+    Completions,
+    TextShape,
+    checked_prompts,
+    decode_config,
+    new_tokens_of,
+)
+from seqloom.serving.routes.reading import read_together
+from seqloom.serving.routes.task_answers import reading_of, texts_of
+from seqloom.serving.routes.task_bodies import (
+    GenerationParameters,
+    GivenParameters,
+    LabelParameters,
+    PairParameters,
+    WritingParameters,
+)
+from seqloom.serving.served_models import ServedModel
+from seqloom.serving.writing import hypotheses_of, output_for_source
+from seqloom.tasks.images.classify import ImageClassifier
+from seqloom.tasks.language_modeling.language_model import LanguageModel
+from seqloom.tasks.text_to_text.text_to_text_model import TextToTextModel
+from seqloom.tasks.translation.translator import Translator
+
+router = APIRouter()
+WRITTEN = {"translation": "translation_text", "summarization": "summary_text"}
+"""What the text that a model writes is called, by task; elsewhere generated_text."""
+
+
+@router.post("/")
+async def ask_the_only_model(request: Request) -> Response:
+    return await ask(request, request.app.state.models.named(None))
+
+
+@router.post("/models/{name:path}")
+async def ask_a_model(request: Request, name: str) -> Response:
+    return await ask(request, request.app.state.models.named(name))
+
+
+async def ask(request: Request, served: ServedModel) -> Response:
+    content = await request.body()
+    if isinstance(served.model, ImageClassifier):
+        return JSONResponse(await classified(request, served, served.model, content))
+    plain = await run_in_threadpool(plain_json, content)
+    if not isinstance(plain, dict):
+        raise RequestError(400, "the body must be a JSON object", "body")
+    body = checked(plain, TaskBody)
+    beside = {"normalize": body.normalize, "truncate": body.truncate}
+    wanted = GivenParameters(beside | body.parameters)
+    if isinstance(served.model, LanguageModel):
+        return JSONResponse(await generated(request, served, body.inputs, wanted))
+    if isinstance(served.model, Translator):
+        return JSONResponse(await outputs(request, served, body.inputs, wanted))
+    if isinstance(served.model, TextToTextModel):
+        return JSONResponse(await task_outputs(request, served, served.model, body.inputs, wanted))
+    reading = await run_in_threadpool(reading_of, served, body.inputs, wanted)
+    check_number(reading.inputs, request.app.state.limits)
+    tokens = await run_in_threadpool(count_tokens, served, reading.inputs, request.app.state.limits)
+    found = await read_together(
+        request, served, reading.together, reading.inputs, tokens, reading.read
+    )
+    return JSONResponse(reading.answer(found))
+
+
+def check_number(inputs: Sequence[Any], limits: ServerLimits) -> None:
+    if not 1 <= len(inputs) <= limits.inputs:
+        raise invalid("inputs", f"must be 1 to {limits.inputs}, but are {len(inputs)}")
+
+
+def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimits) -> int:
+    """Raises RequestError for inputs that are too long together."""
+    texts = [" ".join(flat(one)) for one in inputs]
+    try:
+        tokens = [len(ids) for ids in served.text_run.tokenizer.encode(texts)]
+    except SeqloomError as error:
+        raise invalid("inputs", str(error)) from None
+    if max(tokens, default=0) > limits.prompt_tokens:
+        raise invalid(
+            "inputs",
+            f"must have at most {limits.prompt_tokens} tokens each, but one has {max(tokens)}",
+        )
+    return sum(tokens)
+
+
+def flat(value: Any) -> list[str]:
+    """All strings in an input."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return (
+        [text for part in value for text in flat(part)] if isinstance(value, list | tuple) else []
+    )
+
+
+def sampling_fields(parameters: WritingParameters, stop: list[str] | None) -> SamplingFields:
+    """The same wishes in OpenAI's words: without do_sample the likeliest token comes."""
+    sampled = parameters.do_sample
+    if sampled is None:
+        sampled = parameters.temperature is not None or parameters.top_p is not None
+        sampled = sampled or parameters.top_k is not None or parameters.seed is not None
+    beams = (parameters.num_beams or 1) > 1
+    if not sampled and not beams and parameters.temperature not in (None, 0):
+        raise invalid("temperature", "changes nothing without do_sample; leave it out")
+    return SamplingFields(
+        temperature=parameters.temperature if sampled else (None if beams else 0),
+        top_p=parameters.top_p,
+        top_k=parameters.top_k,
+        repetition_penalty=parameters.repetition_penalty,
+        seed=parameters.seed,
+        num_beams=parameters.num_beams,
+        stop=stop,
+    )
+
+
+async def generated(
+    request: Request, served: ServedModel, inputs: Any, wanted: GivenParameters
+) -> list[dict[str, Any]]:
+    """text-generation"""
+    limits: ServerLimits = request.app.state.limits
+    parameters = wanted.parameters(GenerationParameters)
+    decode = decode_config(sampling_fields(parameters, parameters.stop), limits)
+    run, texts = served.text_run, texts_of(inputs)
+    beam = decode.strategy == "beam"
+    if parameters.details and beam:
+        raise invalid("details", "does not go with a beam search; leave it or num_beams out")
+    asked = Asked(
+        served=served,
+        prompts=await run_in_threadpool(checked_prompts, run, texts, limits),
+        decode=decode,
+        new_tokens=new_tokens_of(parameters.max_new_tokens, limits, "max_new_tokens"),
+        logprobs=0 if parameters.details else None,
+    )
+    completions = Completions(asked, TextShape(), request.app.state.metrics)
+    await run_in_threadpool(completions.submit)
+    async with completions.answering.for_client(request.receive, limits.request_seconds):
+        whole = await completions.whole()
+    found = []
+    for text, choice, (output, *_) in zip(
+        texts, whole["choices"], completions.outputs, strict=True
+    ):
+        written = text + choice["text"] if parameters.return_full_text else choice["text"]
+        answer: dict[str, Any] = {"generated_text": written}
+        if parameters.details:
+            finished = choice["finish_reason"] == "stop"
+            logprobs = output.logprobs()
+            rows = zip(output.tokens, logprobs["tokens"], strict=True)
+            answer["details"] = {
+                "finish_reason": "eos_token" if finished else "length",
+                "generated_tokens": len(output.tokens),
+                "seed": whole.get("seed"),
+                "prefill": [],
+                "tokens": [
+                    {"id": token.id, "text": spelled, "logprob": token.log_prob, "special": False}
+                    for token, spelled in rows
+                ],
+            }
+        found.append(answer)
+    return found
+
+
+async def outputs(
+    request: Request, served: ServedModel, inputs: Any, wanted: GivenParameters
+) -> list[dict[str, Any]]:
+    """translation, summarization and other texts from texts. Settings that are not given are the folder's."""
+    state = request.app.state
+    parameters = wanted.parameters(PairParameters)
+    if parameters.task is not None:
+        raise invalid("task", "is for models of several tasks; leave it out")
+    texts, run = texts_of(inputs), served.text_run
+    check_number(texts, state.limits)
+    await run_in_threadpool(count_tokens, served, texts, state.limits)
+    wishes = GivenParameters(parameters.generate_parameters).parameters(WritingParameters)
+    decode = await run_in_threadpool(pair_settings, served, wishes, state.limits)
+    answering = Answering(served)
+
+    def submit() -> None:
+        sources = run.tokenizer.encode(texts)
+        written = [number for number, text in enumerate(texts) if text.strip()]
+        try:
+            jobs = [
+                output_for_source(run, sources[number], decode, answering.finisher(place))
+                for place, number in enumerate(written)
+            ]
+        except SeqloomError as error:
+            raise invalid("inputs", str(error)) from None
+        if not jobs:
+            raise invalid("inputs", "must hold a word")
+        answering.submit(jobs)
+
+    await run_in_threadpool(submit)
+    async with answering.for_client(request.receive, state.limits.request_seconds):
+        results = iter(await answering.results())
+    name, found = WRITTEN.get(served.task, "generated_text"), []
+    special_ids = run.tokenizer.special_ids
+    for text in texts:
+        written = ""
+        if text.strip():
+            best = hypotheses_of(next(results), strategy_of(decode))[0]
+            state.metrics.generated_tokens += len(best.tokens)
+            written = run.tokenizer.decode([*special_ids.bos[1:], *best.tokens])
+        found.append({name: written})
+    return found
+
+
+def pair_settings(
+    served: ServedModel, wishes: WritingParameters, limits: ServerLimits
+) -> DecodeConfig:
+    """The folder's settings of decoding with what a request changes."""
+    given = {
+        "max_length": wishes.max_new_tokens,
+        "temperature": wishes.temperature,
+        "top_k": wishes.top_k,
+        "top_p": wishes.top_p,
+        "repetition_penalty": wishes.repetition_penalty,
+        "seed": wishes.seed,
+        "beam": wishes.num_beams,
+    }
+    changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if wishes.do_sample:
+        changes |= {"strategy": "sample", "seed": changes.get("seed", secrets.randbelow(2**63))}
+    elif wishes.do_sample is False:
+        changes["strategy"] = "beam"
+    new_tokens_of(wishes.max_new_tokens, limits, "max_new_tokens")
+    if (wishes.num_beams or 1) > limits.rows:
+        raise invalid("num_beams", f"must be at most {limits.rows}, but is {wishes.num_beams}")
+    try:
+        decode = served.text_run.decode_settings({**changes, "n_best": 1})
+    except SeqloomError as error:
+        raise RequestError(400, str(error), "generate_parameters") from None
+    if decode.strategy == "beam" and decode.beam > limits.rows:
+        decode = parse(DecodeConfig, {**vars(decode), "beam": limits.rows}, "")
+    return decode
+
+
+async def task_outputs(
+    request: Request,
+    served: ServedModel,
+    model: TextToTextModel,
+    inputs: Any,
+    wanted: GivenParameters,
+) -> list[dict[str, Any]]:
+    """Answers of a text-to-text model that knows several tasks."""
+    parameters = wanted.parameters(PairParameters)
+    if parameters.generate_parameters:
+        raise invalid("generate_parameters", "is not for models of several tasks; leave it out")
+    given = inputs if isinstance(inputs, list) else [inputs]
+    check_number(given, request.app.state.limits)
+    tokens = await run_in_threadpool(count_tokens, served, given, request.app.state.limits)
+
+    def read(some: Sequence[Any]) -> list[str]:
+        return model.predict(some, parameters.task)
+
+    found = await read_together(request, served, f"task {parameters.task}", given, tokens, read)
+    return [{"generated_text": text} for text in found]
+
+
+async def classified(
+    request: Request, served: ServedModel, model: ImageClassifier, content: bytes
+) -> list[dict[str, Any]]:
+    """image-classification: the bytes of an image, or JSON that holds them in base64."""
+    image, parameters = content, LabelParameters()
+    if content[:1] == b"{":
+        body = checked(await run_in_threadpool(plain_json, content), TaskBody)
+        parameters = GivenParameters(body.parameters).parameters(LabelParameters)
+        try:
+            image = base64.b64decode(body.inputs, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise invalid("inputs", "must be an image in base64") from None
+    if not image:
+        raise invalid("inputs", "must be an image, but is empty")
+
+    def read(images: Sequence[bytes]) -> list[Any]:
+        found = []
+        for one in images:
+            with tempfile.NamedTemporaryFile(suffix=".png") as file:
+                file.write(one)
+                file.flush()
+                try:
+                    found += model.predict([file.name])
+                except DataError:
+                    raise invalid("inputs", "is no image that can be read") from None
+        return found
+
+    (label,) = await read_together(request, served, "images", [image], 256, read)
+    ranked = sorted(label.probabilities.items(), key=lambda item: -item[1])
+    return [{"label": name, "score": score} for name, score in ranked[: parameters.top_k or 5]]

@@ -1,0 +1,97 @@
+"""Small random models of each task, served on a port of loopback for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from seqloom.config import DataConfig, RunConfig
+from seqloom.models import model_family
+from seqloom.runs.write_run import write_finished_run
+from seqloom.serving.limits import ServerLimits
+from seqloom.serving.server import serving
+from seqloom.text.special_tokens import EOS, SPECIAL_IDS, UNK
+from seqloom.text.tokenizers import train_tokenizer
+from seqloom.workflows.train import train
+
+TEXTS = ["a dog runs in the park", "the cat sleeps at night", "zwei Häuschen 🐕 犬 für Bären"] * 4
+LIMITS = ServerLimits(header_seconds=0.5, body_seconds=0.5, new_tokens=400, prompt_tokens=600)
+
+
+def write_random_run(
+    folder: Path, task: str, name: str, kind: str = "bytes", **fields: Any
+) -> Path:
+    """A run folder of a model with random weights, far from uniform."""
+    tokenizer = train_tokenizer(TEXTS, kind, 300, "none")
+    config_class, model_class, _ = model_family(name)
+    never = [one for one in SPECIAL_IDS.forbidden if one != UNK or not tokenizer.has_unknown]
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "suppressed_ids": tuple(never)}
+    torch.manual_seed(0)
+    model = model_class(config_class(**sizes, **fields)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.35)
+        if name == "gpt":
+            model.get_parameter("embedding.weight")[EOS] *= 0.3
+    run = RunConfig(
+        task=task,
+        output_dir=str(folder),
+        model={"name": name, "size": "tiny", **fields},
+        data=DataConfig(train=("data.tsv",)),
+    )
+    folder.mkdir(parents=True)
+    write_finished_run(folder, run, model, tokenizer, [], None)
+    return folder
+
+
+QUICK = ["train.max_steps=3", "train.evaluate_every=3", "train.threads=1", "train.batch_rows=4"]
+
+
+def trained(folder: Path, task: str, model: str, data: str, *settings: str) -> Path:
+    path = folder.with_suffix(".tsv" if "\t" in data else ".txt")
+    path.write_text(data)
+    train(task, [str(path)], output_dir=folder, model=model, settings=[*QUICK, *settings])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Name -> run folder."""
+    place = tmp_path_factory.mktemp("runs")
+    labelled = "label\ttext\n"
+    for number in range(12):
+        labelled += f"good\ta fine film {number}\nbad\ta dull film {number}\n"
+    gpt: dict[str, Any] = {"width": 24, "heads": 2, "layers": 2, "context": 64}
+    return {
+        "org/small": write_random_run(place / "gpt", "text-generation", "gpt", **gpt),
+        "pairs": write_random_run(
+            place / "pairs",
+            "translation",
+            "t5",
+            width=24,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+        ),
+        "labels": trained(place / "labels", "text-classification", "bag_of_words:tiny", labelled),
+    }
+
+
+@pytest.fixture(scope="session")
+def url(folders: dict[str, Path]) -> Iterator[str]:
+    """A server of all of them."""
+    places = [f"{name}={folder}" for name, folder in folders.items()]
+    with serving(*places, limits=LIMITS, device="cpu") as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        yield client

@@ -1,0 +1,137 @@
+"""Clients that are slow, that leave, and the end of the server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from seqloom.serving.guard import Access
+from seqloom.serving.limits import ServerLimits
+from seqloom.serving.served_models import ServedModels, open_models
+from seqloom.serving.server import Address, make_server, served
+
+LIMITS = ServerLimits(header_seconds=0.3, body_seconds=0.3, new_tokens=100_000, rows=2)
+LONG = {"model": "org/small", "prompt": "a", "max_tokens": 100_000, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def models(folders: dict[str, Path]) -> Iterator[ServedModels]:
+    opened = open_models([f"org/small={folders['org/small']}"], LIMITS, "cpu")
+    yield opened
+    opened.stop()
+
+
+@pytest.fixture(scope="module")
+def own_url(models: ServedModels) -> Iterator[str]:
+    with served(models, Address(port=0), Access(), LIMITS) as url:
+        yield url
+
+
+def connected(url: str) -> socket.socket:
+    place = urlsplit(url)
+    assert place.hostname is not None
+    assert place.port is not None
+    return socket.create_connection((place.hostname, place.port), timeout=20)
+
+
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SLOW: dict[str, tuple[bytes, bytes]] = {
+    "silence": (b"", b""),
+    "half a line": (b"GET /hea", b""),
+    "half a header": (b"GET /health/live HTTP/1.1\r\nHost: loc", b""),
+    "half a body": (POST + b"Content-Length: 100\r\n\r\n{", b"HTTP/1.1 408"),
+    "half a chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{", b"HTTP/1.1 408"),
+    "half a second request": (
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        b"HTTP/1.1 200",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_who_does_not_go_on_is_closed(what: str, own_url: str) -> None:
+    sent, said = SLOW[what]
+    with connected(own_url) as connection:
+        connection.sendall(sent)
+        got = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(4096):
+                got += piece
+        assert got.startswith(said)
+        assert bool(got) == bool(said)
+
+
+def test_a_second_request_on_a_connection_has_its_own_time(own_url: str) -> None:
+    with httpx.Client(base_url=own_url) as client:
+        for _ in range(3):
+            assert client.get("/health/live").status_code == 200
+
+
+def freed(models: ServedModels) -> bool:
+    """Whether no row is held any more; waits for the engine to notice."""
+    engine = models.named(None).engine
+    for _ in range(600):
+        if engine.rows_running == 0 and engine.waiting == 0:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_rows_of_clients_that_left_are_free(
+    stream: bool, own_url: str, models: ServedModels
+) -> None:
+    """Running and waiting ones: more clients than rows leave in the middle of their answers."""
+    for _ in range(3):
+        asking = []
+        for _ in range(4):
+            connection = connected(own_url)
+            body = httpx.Request("POST", own_url, json=LONG | {"stream": stream}).content
+            connection.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            asking.append(connection)
+        if stream:
+            assert asking[0].recv(100).startswith(b"HTTP/1.1 200")
+        for connection in asking:
+            connection.close()
+        assert freed(models)
+    answer = httpx.post(f"{own_url}/v1/completions", json=LONG | {"max_tokens": 2})
+    assert answer.status_code == 200
+
+
+def test_running_answers_end_and_new_ones_are_refused(folders: dict[str, Path]) -> None:
+    """As after SIGTERM."""
+    models = open_models([f"org/small={folders['org/small']}"], LIMITS, "cpu")
+    server = make_server(models, Address(port=0), Access(), LIMITS)
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    while not server.started:
+        time.sleep(0.01)
+    # other clients may ask on connections that they have
+    with httpx.Client(base_url=url) as other, httpx.Client(base_url=url, timeout=60) as client:
+        assert other.get("/health/ready").status_code == 200
+        with client.stream(
+            "POST", "/v1/completions", json=LONG | {"max_tokens": 150, "stream": True}
+        ) as stream:
+            lines = stream.iter_lines()
+            got = [next(lines)]
+            server.should_exit = True
+            while other.get("/health/ready").status_code == 200:
+                time.sleep(0.01)
+            assert other.post("/v1/completions", json=LONG).status_code == 503
+            got += list(lines)
+        assert "data: [DONE]" in got
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not models.alive
+    listening.close()
