@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seqloom.models import register_model
     from seqloom.plugins import load_plugin
     from seqloom.registry import register_task
+    from seqloom.serving.server import serve, serving
     from seqloom.tasks.language_modeling.complete import load_completer
     from seqloom.tasks.language_modeling.generate import load_generator
     from seqloom.tasks.language_modeling.score import Scorer
@@ -56,6 +57,8 @@ _PUBLIC = {
     "load_generator": "seqloom.tasks.language_modeling.generate",
     "load_reader": "seqloom.tasks.text.predictor",
     "load_searcher": "seqloom.workflows.analysis.exact",
+    "serve": "seqloom.serving.server",
+    "serving": "seqloom.serving.server",
     "train": "seqloom.workflows.train",
 }
 
@@ -77,6 +80,8 @@ __all__ = [
     "register_model",
     "register_objective",
     "register_task",
+    "serve",
+    "serving",
     "train",
 ]
 

@@ -63,7 +63,7 @@ def routes(models: ServedModels) -> list[tuple[str, str]]:
         if inner is not None:
             pending += inner.routes
         elif isinstance(route, APIRoute):
-            found += [(method, route.path) for method in route.methods]
+            found += [(method, route.path) for method in route.methods or ()]
     return sorted(found)
 
 
