@@ -219,6 +219,9 @@ class DataConfig:
     embeddings begin as the mean of the others."""
     normalisation: Literal["none", "nfc", "lower"] = "none"
     """Unicode normalisation, stored with the tokenizer. lower: NFC and lower case."""
+    phrases: Annotated[float, Field(gt=0, le=MOST)] | None = None
+    """Two words with a higher score become one, new_york, where they are side by side: a score is how much
+    more often they are so than by chance (word2phrase: 100). None: no words are joined."""
     max_length: Positive | None = None
     """Longest text in ids. Longer texts are cut, and counted in a notice. None: nothing is cut."""
     mixing_cap: Positive | None = None

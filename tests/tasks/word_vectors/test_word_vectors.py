@@ -224,6 +224,27 @@ def test_words_are_the_means_of_their_n_grams(
         model.vector("")
 
 
+@pytest.mark.parametrize("model", ["word2vec", "glove"])
+def test_phrases_are_joined_and_found_as_they_are_written(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: str
+) -> None:
+    lines = text.read_text("utf-8").replace("king", "Old\tKing").replace("boat", "old boat")
+    (tmp_path / "text.txt").write_text(lines, "utf-8")
+    with caplog.at_level("INFO", logger="seqloom"):
+        folder = trained(tmp_path / "text.txt", tmp_path / "run", "data.phrases=5.5", model=model)
+    assert "data.phrases=5.5 joins 2 pairs of words, the most frequent old_" in caplog.text
+    vectors = seqloom.load(folder)
+    assert vectors.similarity("old king", "OLD_KING") == pytest.approx(1)
+    near = {one.word for one in vectors.similar("Old King", 5)}
+    assert near == {"queen", "prince", "palace", "crown", "throne"}
+    (tmp_path / "words.txt").write_text("old king - queen + fish\n", "utf-8")
+    assert len(list(vectors.answers([str(tmp_path / "words.txt")]))) == 1
+    (tmp_path / "pairs.txt").write_text("old king\tqueen\t9\nold boat\tegg\t3\n", "utf-8")
+    assert vectors.evaluate([str(tmp_path / "pairs.txt")]).metrics["pairs"] == 2
+    with pytest.raises(UsageError, match="must have a vector, but king has none"):
+        vectors.vector("king")
+
+
 def test_products_are_3cosmul(run: Path, tmp_path: Path) -> None:
     model = seqloom.load(run)
     (tmp_path / "words.txt").write_text("boat / river * king\n", "utf-8")

@@ -6,6 +6,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -41,6 +43,7 @@ from seqloom.tasks.training_data import (
     set_output_counts,
     stored_reading_settings,
 )
+from seqloom.text.phrases import Phrases
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
@@ -142,14 +145,33 @@ class DocumentSplit:
         logger.info(f"no validation data given: {self.held_out} held out{by_seed}")
 
     def training(self, notices: bool = False) -> Iterator[DocumentPiece]:
-        return select_pieces(each_piece(self.data.train, self.data, notices), self.held_out, False)
+        return self._joined(self._read_training(notices))
 
     def validation(self) -> Iterator[DocumentPiece]:
         if self.validation_files:
-            return each_piece(self.data.validation, self.data, notices=False)
-        return select_pieces(
-            each_piece(self.data.train, self.data, notices=False), self.held_out, True
+            return self._joined(each_piece(self.data.validation, self.data, notices=False))
+        pieces = each_piece(self.data.train, self.data, notices=False)
+        return self._joined(select_pieces(pieces, self.held_out, True))
+
+    @cached_property
+    def phrases(self) -> Phrases:
+        """Those of the training text (`data.phrases`)."""
+        phrases, threshold = Phrases(self.data), self.data.phrases or math.inf
+        phrases.learn((piece.text for piece in self._read_training(notices=False)), threshold)
+        some = [f"{a}_{b} ({count:,})" for (a, b), count in islice(phrases.counts.items(), 5)]
+        logger.info(
+            f"data.phrases={threshold:g} joins {counted(len(phrases.counts), 'pair')} of words"
+            + (f", the most frequent {', '.join(some)}" if some else "")
         )
+        return phrases
+
+    def _read_training(self, notices: bool) -> Iterator[DocumentPiece]:
+        return select_pieces(each_piece(self.data.train, self.data, notices), self.held_out, False)
+
+    def _joined(self, pieces: Iterator[DocumentPiece]) -> Iterator[DocumentPiece]:
+        if self.data.phrases is None:
+            return pieces
+        return (piece._replace(text=self.phrases.join(piece.text)) for piece in pieces)
 
     def tokenizer_texts(self) -> Iterator[str]:
         """The training text, up to `data.learn_from` characters."""

@@ -77,7 +77,7 @@ WORD_VECTORS = Task(
     models=("word2vec", "glove"),
     settings=READING
     | TRAINED_ON
-    | data("tokenizer", "vocabulary", "normalisation", "learn_from")
+    | data("tokenizer", "vocabulary", "normalisation", "learn_from", "phrases")
     | TRAIN,
     reading=READING,
     open=partial(open_text_model, WordVectorModel),

@@ -189,8 +189,10 @@ class WordVectorModel(ExplainedModel):
         return near(plus, minus, count)
 
     def _written(self, word: str) -> str:
-        """As the vocabulary has it."""
-        return self.run.tokenizer.normalise(word.strip())
+        """As the vocabulary has it, which may be with what joins the words of a phrase (`data.phrases`)."""
+        written = self.run.tokenizer.normalise(word.strip())
+        joined = "_".join(written.split())
+        return joined if joined in self.space.rows else written
 
     def _known(self, word: str) -> str:
         """As the vocabulary has it."""
