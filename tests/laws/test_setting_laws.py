@@ -110,6 +110,8 @@ NOT_SEEN = {
     ("bert", "pooler"): "the pooler is read by heads",
     ("recurrent_lm", "forget_bias"): "weights are drawn here, and it is what one starts from",
     ("recurrent", "forget_bias"): "likewise",
+    ("recurrent_lm", "chrono_steps"): "likewise",
+    ("recurrent", "chrono_steps"): "likewise",
     ("bert", "next_sentence"): "likewise",
     ("bert", "head"): "the head is read by the objective",
     ("bert", "head_activation"): "likewise",

@@ -32,8 +32,8 @@ from seqloom.training.checkpoints import TrainerState
 from seqloom.training.loop import Progress, Trainer
 from seqloom.training.optimisation import make_optimizer
 
-ATTENTION = "attention"
-READERS = (*CELLS, ATTENTION)
+ATTENTION, CHRONO = "attention", "lstm-chrono"
+READERS = (*CELLS, CHRONO, ATTENTION)
 EMBEDDING = 16
 """Numbers a word."""
 CHECK_ROWS, TEST_ROWS = (256, 1024), 1024
@@ -90,20 +90,28 @@ def reader_named(name: str) -> str:
         raise UsageError(
             f"a cell of the probe must be one of {', '.join(READERS)}, but is {printable(repr(name))}"
         )
-    return "elman" if name == ATTENTION else name
+    return {ATTENTION: "elman", CHRONO: "lstm"}.get(name, name)
 
 
 @final
 class MemoryReader(nn.Module):
     """Reads a row and answers at its last steps."""
 
-    def __init__(self, reader: str, words: int, classes: int, width: int) -> None:
-        """`words` 0: inputs are pairs of numbers. `classes` 0: the answer is a number."""
+    def __init__(
+        self, reader: str, words: int, classes: int, width: int, distance: int = 0
+    ) -> None:
+        """`words` 0: inputs are pairs of numbers. `classes` 0: the answer is a number. The gates of
+        `lstm-chrono` start for the distance."""
         super().__init__()
         cell = reader_named(reader)
         self.embedding = nn.Embedding(words, EMBEDDING) if words else nn.Identity()
         self.recurrent = RecurrentStack(
-            RecurrentStackConfig(cell, EMBEDDING if words else 2, width)
+            RecurrentStackConfig(
+                cell,
+                EMBEDDING if words else 2,
+                width,
+                chrono_steps=max(3, distance) if reader == CHRONO else 0,
+            )
         )
         self.scores = AdditiveScores(width, width, width) if reader == ATTENTION else None
         self.output = nn.Linear(width if self.scores is None else 2 * width, classes or 1)
@@ -185,7 +193,7 @@ def probe(
     Raises UsageError for an unknown reader or a distance that the task does not have.
     """
     torch.manual_seed(budget.seed)
-    model = MemoryReader(reader, len(task.words), len(task.classes), budget.width)
+    model = MemoryReader(reader, len(task.words), len(task.classes), budget.width, distance)
     config = TrainConfig(
         learning_rate=budget.learning_rate,
         schedule="linear",

@@ -25,6 +25,7 @@ from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.word_characters import read_each_once
 from seqloom.models.config_checks import (
     CellName,
+    Count,
     Fraction,
     Size,
     UsedWith,
@@ -58,6 +59,9 @@ class RecurrentConfig:
     """Whether each layer reads in both directions."""
     forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
     """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
+    chrono_steps: Annotated[Count, UsedWith(cell="lstm")] = 0
+    """The longest dependency in steps: an lstm's gates then start so that its units remember from 1 to as
+    many (Tallec and Ollivier 2018), in place of forget_bias; 0: they do not."""
     normalisation: Literal["none", "layer", "batch"] = "none"
     """Normalisation of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
     connection: Literal["none", "residual", "highway"] = "none"
@@ -119,6 +123,7 @@ class RecurrentEncoder(nn.Module):
                 connection=c.connection,
                 dropout=c.dropout,
                 forget_bias=c.forget_bias,
+                chrono_steps=c.chrono_steps,
             )
         )
 

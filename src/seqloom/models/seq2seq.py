@@ -33,6 +33,7 @@ from seqloom.layers.recurrent.stack import (
 )
 from seqloom.models.config_checks import (
     CellName,
+    Count,
     Fraction,
     Size,
     UsedWith,
@@ -72,6 +73,9 @@ class Seq2SeqConfig:
     """The width of h where an lstm projects it (Sak et al. 2014)."""
     forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
     """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
+    chrono_steps: Annotated[Count, UsedWith(cell="lstm")] = 0
+    """The longest dependency in steps: an lstm's gates then start so that its units remember from 1 to as
+    many (Tallec and Ollivier 2018), in place of forget_bias; 0: they do not."""
     normalisation: Literal["none", "layer", "batch"] = "none"
     """Normalisation of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017;
     in the encoder only)."""
@@ -182,6 +186,7 @@ class Seq2SeqConfig:
                 variational=self.variational_dropout,
                 state_dropout=self.state_dropout,
                 forget_bias=self.forget_bias,
+                chrono_steps=self.chrono_steps,
             )
         )
 

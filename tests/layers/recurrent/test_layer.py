@@ -90,6 +90,22 @@ def test_the_bias_of_a_forget_gate_starts_where_one_says() -> None:
             assert bias == [2.5 if gate == "f" else 0.0] * WIDTH
 
 
+def test_chrono_gates_start_with_memories_of_every_length() -> None:
+    """b_f = log u, u uniform in 1..T-1; b_i = -b_f; the others are 0 (Tallec and Ollivier 2018)."""
+    torch.manual_seed(0)
+    config = RecurrentStackConfig("lstm", INPUT, 4000, chrono_steps=100)
+    (layer,) = RecurrentStack(config).all_layers()
+    biases = dict(zip(gate_names(layer.cell), layer.bias.detach().view(-1, 4000), strict=True))
+    steps = biases["f"].exp().double()
+    assert 1 <= float(steps.min()) < 1.2
+    assert 98.8 < float(steps.max()) <= 99
+    # the mean of a uniform draw, within four standard errors
+    assert abs(float(steps.mean()) - 50) < 4 * 98 / 12**0.5 / 4000**0.5
+    assert torch.equal(biases["i"], -biases["f"])
+    assert not biases["g"].any()
+    assert not biases["o"].any()
+
+
 @pytest.mark.parametrize("cell", [*CELLS, "lstm projected"])
 def test_a_new_layer_starts_as_published(cell: str) -> None:
     """Orthogonal W_h and W_p, W_x in its bounds, biases 0 but 1 for a forget gate, gains 1."""

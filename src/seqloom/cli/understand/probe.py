@@ -16,8 +16,8 @@ class ProbeOptions:
     """Options of probe."""
 
     cells: str = "elman,lstm,gru,mut1,attention"
-    """Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, and attention (an
-    Elman network that attends to earlier steps)."""
+    """Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, lstm-chrono (whose
+    gates start for the distance), and attention (an Elman network that attends to earlier steps)."""
     distances: str | None = None
     """Distances to remember over, such as 20,50,100,200."""
     output: str | None = None

@@ -79,9 +79,11 @@ class RecurrentLayer(nn.Module):
         normalisation: Normalisation = "none",
         forget_bias: float = 1.0,
         forget_shift: float = 0.0,
+        chrono_steps: int = 0,
     ) -> None:
         super().__init__()
         self.forget_bias, self.forget_shift = forget_bias, forget_shift
+        self.chrono_steps = chrono_steps
         if projection is not None and not isinstance(cell, LSTM):
             raise UsageError("projection needs the cell lstm: no other has one")
         self.cell, self.width, self.normalisation = cell, width, normalisation
@@ -126,7 +128,8 @@ class RecurrentLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but for that of a forget gate
-        (Gers et al. 2000)."""
+        (Gers et al. 2000), or with `chrono_steps` T b_f = log u, u uniform in 1..T-1, and b_i = -b_f, so that
+        each unit remembers about u steps (Tallec and Ollivier 2018, equation 16)."""
         for block in self.weight_x.chunk(len(self.weight_x) // self.width):
             nn.init.xavier_uniform_(block)
         for block in self.weight_h.chunk(len(self.weight_h) // self.width):
@@ -140,6 +143,12 @@ class RecurrentLayer(nn.Module):
         if "f" in names:
             forget = names.index("f") * self.width
             nn.init.constant_(self.bias[forget : forget + self.width], self.forget_bias)
+            if self.chrono_steps:
+                steps = torch.empty(self.width).uniform_(1, max(2, self.chrono_steps) - 1)
+                write = names.index("i") * self.width
+                with torch.no_grad():
+                    self.bias[forget : forget + self.width] = steps.log()
+                    self.bias[write : write + self.width] = -steps.log()
 
     @property
     def _learned(self) -> Mapping[str, Tensor]:

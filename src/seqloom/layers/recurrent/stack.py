@@ -68,6 +68,8 @@ class RecurrentStackConfig:
     """Whether that drops the same features at all steps."""
     forget_bias: float = 1.0
     """What the bias of an LSTM's forget gate starts from."""
+    chrono_steps: int = 0
+    """The longest dependency that an LSTM's gates start from, in steps; 0: forget_bias."""
     forget_shift: float = 0.0
     """What is added to the bias of an LSTM's forget gate, as TensorFlow does: not stored with it."""
     cell_clip: float | None = None
@@ -121,6 +123,7 @@ class RecurrentStack(nn.Module):
                 normalisation=c.normalisation,
                 forget_bias=c.forget_bias,
                 forget_shift=c.forget_shift,
+                chrono_steps=c.chrono_steps,
             )
             for width in input_widths
         )
