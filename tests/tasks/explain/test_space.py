@@ -13,6 +13,7 @@ from tests.tasks.explain.subjects import INPUTS, opened
 from seqloom.errors import UsageError
 from seqloom.explaining.word_space import principal_axes
 from seqloom.protocols import next_logits
+from seqloom.tasks.explain.space import read_points
 
 TEXTS = ["the red dog sees a cat", "a green bird", "the old house", "the park likes the boat"]
 PAIRS = {"labels-gpt", "similar-recurrent", "similar-bert-tuned", "questions-bert", "questions-t5"}
@@ -83,3 +84,13 @@ def test_a_file_has_names_and_a_column_that_colours_them(tmp_path: Path) -> None
     plain = tmp_path / "plain.txt"
     plain.write_text("dog\ncat\nhouse\n")
     assert model.explain([str(plain)], show="words").numbers["groups"] is None
+
+
+def test_a_quotation_mark_is_part_of_a_line_and_not_of_a_cell(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text('"Good day," said he.\nShe said "no".\n')
+    points = read_points([str(tmp_path / "texts.txt")], None, commas=False)
+    assert points.names == ['"Good day," said he.', 'She said "no".']
+    (tmp_path / "texts.csv").write_text('text,kind\n"one, ""two""\nthree",a\nfour,b\n')
+    points = read_points([str(tmp_path / "texts.csv")], "kind", commas=False)
+    assert points.names == ['one, "two"\nthree', "four"]
+    assert points.groups == ["a", "b"]

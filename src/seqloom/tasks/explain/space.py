@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +37,12 @@ def read_points(given: Sequence[str], column: str | None, *, commas: bool) -> Na
     Raises UsageError where there is no name, or no such column.
     """
     if len(given) == 1 and os.path.isfile(given[0]):
-        lines = [line for line in files.read_text(Path(given[0])).splitlines() if line.strip()]
-        rows = list(csv.reader(lines, "excel" if given[0].endswith(".csv") else "excel-tab"))
+        text = files.read_text(Path(given[0]))
+        if given[0].endswith(".csv"):
+            rows = [row for row in csv.reader(StringIO(text, newline="")) if row]
+        else:
+            # a quotation mark is part of a text
+            rows = [line.split("\t") for line in text.splitlines() if line.strip()]
     elif commas:
         rows = [[word.strip()] for one in given for word in one.split(",") if word.strip()]
     else:
