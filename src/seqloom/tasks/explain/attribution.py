@@ -94,9 +94,9 @@ def _lines(words: Sequence[Word], shares: Sequence[float]) -> list[str]:
 def _draw(words: Sequence[Word], shares: Sequence[float], title: str, how: str) -> alt.LayerChart:
     labels = [f"{word.text} ({word.part})" if word.part else word.text for word in words]
     if len(words) <= MOST_BARS:
-        return signed_bars(labels, shares, name="share of F", title=title, subtitle=how)
+        return signed_bars(labels, shares, name="added to F", title=title, subtitle=how)
     notes = {"text": [word.part or "text" for word in words]}
     texts = [word.text for word in words]
     return coloured_text(
-        texts, shares, name="share of F", title=title, subtitle=how, signed=True, notes=notes
+        texts, shares, name="added to F", title=title, subtitle=how, signed=True, notes=notes
     )
