@@ -417,6 +417,8 @@ class Evaluation:
     by_example: NDArray[np.float64] | None = None
     """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same
     examples."""
+    statistics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Metric -> `(examples, k)`, of whose sums it is a function (`evaluation/corpus_scores.py`)."""
     examples: list[EvaluatedExample] = field(default_factory=list)
     """Each example with its answer; empty where there are none."""
 
@@ -519,6 +521,8 @@ class Task:
     encoder-decoders."""
     comparable: bool = False
     """Whether `compare` can train and measure its models."""
+    score: str = ""
+    """What `compare` ranks its models by where train.best is the loss, which is no score."""
     verb: str = "predict"
     """What its models are mainly for."""
     usage: str = "seqloom predict {} -"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast, final
 
 import numpy as np
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluation.arrays import Numbers
+from seqloom.evaluation.arrays import Floats, Numbers
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import (
@@ -263,7 +263,8 @@ class CorpusLikelihood:
     blocks: list[tuple[float, int]]
     """(nats, tokens) of blocks of the first texts, for an interval where there are few texts."""
     words: int = 0
-    bytes: int = 0
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each text."""
     unknown: int = 0
 
     @classmethod
@@ -279,9 +280,19 @@ class CorpusLikelihood:
                 block = score.log_probs[start : start + BLOCK]
                 self.blocks.append((-float(block.sum()), len(block)))
         self.words += words
-        self.bytes += size
+        self.sizes.append(size)
         if self.special_ids.unk is not None:
             self.unknown += int(np.count_nonzero(np.asarray(ids) == self.special_ids.unk))
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes)
+
+    def bits_and_bytes(self) -> Floats:
+        """`(texts, 2)`: bits, and the bytes that they are for, the end of a text counted as one."""
+        end = int(self.special_ids.eos is not None)
+        bits = np.array(self.nats) / math.log(2)
+        return np.stack([bits, np.array(self.sizes, np.float64) + end], axis=1)
 
     def metrics(self) -> dict[str, float]:
         """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats, Ints
+from seqloom.evaluation.arrays import Floats, Ints, Numbers
 from seqloom.evaluation.significance import paired_bootstrap
 
 
@@ -90,7 +90,7 @@ def _bleu_counts(reference: str, hypotheses: Sequence[str], tokenizer: str) -> I
     )
 
 
-def _bleu(sums: Ints) -> Floats:
+def bleu_of_sums(sums: Numbers) -> Floats:
     """BLEU with sacreBLEU's default smoothing: the k-th order without a match counts 1 / 2^k (Chen and Cherry
     2014, method 3)."""
     length, reference = sums[..., 0], sums[..., 1]
@@ -106,7 +106,7 @@ def _bleu(sums: Ints) -> Floats:
 def bleu_metric(tokenizer: str) -> CorpusMetric:
     """BLEU with this tokenizer of sacreBLEU (`writing_systems.bleu_tokenizer_of`)."""
     counts = partial(_bleu_counts, tokenizer=tokenizer)
-    return CorpusMetric("BLEU", counts, _bleu, higher_is_better=True)
+    return CorpusMetric("BLEU", counts, bleu_of_sums, higher_is_better=True)
 
 
 METRICS = {

@@ -63,7 +63,7 @@ class BidirectionalCorpus(WindowedCorpus, StepTrainingData):
         special_ids, totals = self.tokenizer.special_ids, self.validation.totals
         likelihoods = both_likelihoods(cast(Elmo, model), self.letters, documents, special_ids)
         for corpus in likelihoods:
-            corpus.words, corpus.bytes = totals.words, totals.bytes
+            corpus.words, corpus.sizes = totals.words, [totals.bytes]
         return bidirectional_metrics(*likelihoods)
 
 

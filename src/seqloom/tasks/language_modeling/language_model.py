@@ -22,7 +22,7 @@ from seqloom.tasks.language_modeling.complete import Completer, Completion
 from seqloom.tasks.language_modeling.documents import (
     describe_scoring,
     each_document,
-    evaluate_documents,
+    score_documents,
     stride_of,
 )
 from seqloom.tasks.language_modeling.generate import Continuation, TextGenerator
@@ -108,11 +108,16 @@ class LanguageModel(ExplainedModel):
             "documents measured",
         )
         stride = stride_of(model, request.stride)
-        metrics = evaluate_documents(model, documents, stride, tokenizer.special_ids)
+        likelihood = score_documents(model, documents, stride, tokenizer.special_ids)
+        metrics = likelihood.metrics()
         if metrics["unknown_percent"]:
             logger.info(
                 f"{metrics['unknown_percent']:.2f} % of the tokens are unknown words, whose spelling is not"
                 " scored: perplexity can be compared only with that of a model whose vocabulary is the same"
             )
         vocabulary = {"vocabulary": tokenizer.vocabulary_size}
-        return Evaluation(metrics | vocabulary, details={"tokenizer": tokenizer.kind})
+        return Evaluation(
+            metrics | vocabulary,
+            details={"tokenizer": tokenizer.kind},
+            statistics={"bits_per_byte": likelihood.bits_and_bytes()},
+        )

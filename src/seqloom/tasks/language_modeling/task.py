@@ -45,6 +45,8 @@ TEXT_GENERATION = Task(
     check=check_documents,
     defaults=lambda content: {"decode": {"strategy": "sample"}, **fine_tuning_defaults(content)},
     pretrained=True,
+    comparable=True,
+    score="bits_per_byte",
     verb="generate",
     usage='seqloom generate {} --prompt "..."',
 )

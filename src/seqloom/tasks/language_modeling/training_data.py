@@ -118,7 +118,7 @@ class PreparedCorpus(WindowedCorpus):
         documents = (Document(self.validation.document(index), 0, 0) for index in indices)
         corpus = score_documents(model, documents, special_ids=self.tokenizer.special_ids)
         totals = self.validation.totals
-        corpus.words, corpus.bytes = totals.words, totals.bytes
+        corpus.words, corpus.sizes = totals.words, [totals.bytes]
         return corpus.metrics()
 
 

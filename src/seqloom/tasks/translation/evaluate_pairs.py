@@ -113,4 +113,4 @@ def evaluate_pairs(
     metrics |= registered_metrics(texts, references.texts) | scores.metrics
     metrics["unfinished"] = sum(not output.finished for output in best)
     details = {"normalised_references": references.changed} if references.changed else {}
-    return Evaluation(metrics, scores.signatures, texts, details)
+    return Evaluation(metrics, scores.signatures, texts, details, statistics=scores.statistics)

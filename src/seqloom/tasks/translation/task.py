@@ -63,6 +63,8 @@ def pair_task(name: str, summary: str, measure: Measure) -> Task:
         defaults=fine_tuning_defaults,
         pretrained=True,
         hub_task="translation",
+        comparable=True,
+        score=measure.names[0],
         unused=unused,
     )
 
