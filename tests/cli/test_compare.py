@@ -49,6 +49,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     monkeypatch.setattr(workflow, "train_cell", found.train)
     monkeypatch.setattr(workflow, "measure_cell", found.measure)
     monkeypatch.setattr(workflow, "cell_latency", lambda folder, plan: 0.004)
+    monkeypatch.setattr(workflow, "floor_of", lambda *_: None)
     monkeypatch.setattr(workflow, "parameter_count", lambda *_: lambda fields: 100)
     monkeypatch.setattr(leaderboard, "PICTURES", (".svg",))
     return found

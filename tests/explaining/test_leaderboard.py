@@ -53,12 +53,14 @@ def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
             "{http://www.w3.org/2000/svg}text"
         )
     ]
-    assert [text for text in texts if text in ("1  gru & lstm", "2  </script><b>", "3  bag")] == [
-        "1  gru & lstm",
-        "2  </script><b>",
-        "3  bag",
+    assert [
+        text for text in texts if text in ("#1  gru & lstm", "#2  </script><b>", "#3  bag")
+    ] == [
+        "#1  gru & lstm",
+        "#2  </script><b>",
+        "#3  bag",
     ]
-    assert [text for text in texts if text in ("1", "2", "3")][-3:] == ["1", "2", "3"]
+    assert [text for text in texts if text in ("#1", "#2", "#3")][-3:] == ["#1", "#2", "#3"]
 
 
 def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
             "{http://www.w3.org/2000/svg}text"
         )
     ]
-    assert all(shown.count(number) == 1 for number in "123")
+    assert all(shown.count(f"#{number}") == 1 for number in "123")
 
 
 def test_one_model_alone_is_a_picture_too(tmp_path: Path) -> None:

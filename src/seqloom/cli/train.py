@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,10 +21,12 @@ from seqloom.cli.options import (
     read_settings,
 )
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
-from seqloom.errors import counted
+from seqloom.errors import UsageError, counted
 from seqloom.registry import IMPORTED, TASKS
 
 if TYPE_CHECKING:
+    from seqloom.workflows.compare.leaderboard import Leaderboard
+    from seqloom.workflows.compare.plan import CompareConfig
     from seqloom.workflows.train import TrainResult
 
 TRAINED = ", ".join(name for name in TASKS if name not in IMPORTED)
@@ -150,11 +152,14 @@ def _resume(folder: object) -> str:
 class CompareOptions:
     """Options of compare, with the names that the library has for them."""
 
-    models: str
+    models: str = ""
     """Model families separated by commas, each with an optional size and settings, such as
-    bag_of_words,recurrent:tiny+cell=gru+layers=2. NAME=FOLDER is a checkpoint to fine-tune."""
+    bag_of_words,recurrent:tiny+cell=gru+layers=2. gru+width={32,64} is a grid, NAME=FOLDER a checkpoint to
+    fine-tune."""
     output_dir: str
     """Folder of the comparison. If it was stopped, the same command continues it."""
+    folders: Files = ()
+    """Finished run folders to measure on DATA, in place of models to train."""
     validation: Files = ()
     """Validation files, which choose learning rates and checkpoints. By default a part of the data is split
     off, the same for all models."""
@@ -173,6 +178,8 @@ class CompareOptions:
     grid: int = 3
     """Learning rates tried for each model, each 3 times the one before, for a third of the steps. 1: no
     search."""
+    processes: int = 1
+    """Trainings at the same time, each in a process of its own, once the learning rates are chosen."""
 
 
 def compare(
@@ -191,7 +198,11 @@ def compare(
     from seqloom.workflows.compare.plan import CompareConfig
     from seqloom.workflows.compare.run import run_compare
 
-    config = CompareConfig(task=task, data=data, settings=settings, **vars(options))
+    given = {name: value for name, value in vars(options).items() if name != "folders"}
+    config = CompareConfig(task=task, data=data, settings=settings, **given)
+    if options.folders:
+        _compare_folders(config, options.folders, json)
+        return 0
     with progress_bar("compare") as progress:
         result = run_compare(config, progress=progress or (lambda _: None))
     leaderboard = result.leaderboard
@@ -199,13 +210,29 @@ def compare(
         scores = {} if leaderboard is None else leaderboard.to_json()
         put_json({"output_dir": str(result.folder), "stopped": result.stopped} | scores)
     elif leaderboard is not None:
-        header, rows = leaderboard.table()
-        plural = "s" if options.seeds > 1 else ""
-        put_table(f"{task}: {leaderboard.plan.metric}, {options.seeds} seed{plural}", rows, header)
-        for note in leaderboard.notes():
-            put(note)
-        put(f"folder: {result.folder}")
+        _put_leaderboard(leaderboard, result.folder)
     return exit_code(result.stopped)
+
+
+def _compare_folders(config: CompareConfig, folders: Sequence[str], json: bool) -> None:
+    from seqloom.workflows.compare.folders import compare_folders
+
+    if config.models:
+        raise UsageError("compare trains --models or measures --folders, but both are given")
+    leaderboard = compare_folders(config, folders)
+    if json:
+        put_json({"output_dir": str(config.output_dir), **leaderboard.to_json()})
+    else:
+        _put_leaderboard(leaderboard, config.output_dir)
+
+
+def _put_leaderboard(leaderboard: Leaderboard, folder: object) -> None:
+    plan = leaderboard.plan
+    header, rows = leaderboard.table()
+    put_table(f"{plan.task}: {plan.score}, {counted(plan.seeds, 'seed')}", rows, header)
+    for note in leaderboard.notes():
+        put(note)
+    put(f"folder: {folder}")
 
 
 def ensemble(

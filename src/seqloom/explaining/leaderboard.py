@@ -21,6 +21,7 @@ LONGEST_NAME = 44
 """Characters."""
 LABEL_OFFSETS = ((8, -7), (8, 9), (-8, -7), (-8, 9))
 """Where the number of a point may be, in pixels to the right and down of it; the first is preferred."""
+SECONDS = "format(datum.value, '~g') + ' s'"
 REST = "#8a949e"
 """The colour of models beyond those that the eye tells apart."""
 
@@ -38,10 +39,17 @@ class RankedModel(NamedTuple):
 
 
 def leaderboard_chart(
-    models: Sequence[RankedModel], *, score: str, title: str = "", subtitle: str = ""
+    models: Sequence[RankedModel],
+    *,
+    score: str,
+    title: str = "",
+    subtitle: str = "",
+    floor: float | None = None,
+    percent: bool = False,
 ) -> alt.VConcatChart:
     """Two panels with the same numbers and colours: score and interval of each model in the given order, and
-    score against seconds of training (a logarithmic axis).
+    score against seconds of training (a logarithmic axis). `floor`: the score of who has learnt nothing, a
+    dashed line. `percent`: scores are shares, and written so.
 
     Raises UsageError where there are no models or more than MOST_MODELS, a number is not finite, or no time
     was taken; MissingExtraError without the extra `plot`.
@@ -51,7 +59,7 @@ def leaderboard_chart(
     import altair as alt
 
     names = [
-        f"{number}  {_shortened(printable(model.name))}"
+        f"#{number}  {_shortened(printable(model.name))}"
         for number, model in enumerate(models, start=1)
     ]
     height = max(ROW * len(names), 150)
@@ -66,11 +74,14 @@ def leaderboard_chart(
             "seconds": model.seconds,
         }
         values.append(
-            {"place": number, "number": str(number + 1), **numbers, "name": name, "beside": place}
+            {"place": number, "number": f"#{number + 1}", **numbers, "name": name, "beside": place}
         )
     score = printable(score)
-    left = _score_panel(values, score, names).properties(width=WIDTH, height=height)
-    right = _time_panel(values, score, sorted(set(places))).properties(width=WIDTH, height=tall)
+    axis: Fields = {"title": score, "scale": _score_scale(models, floor)}
+    if percent:
+        axis["axis"] = alt.Axis(format="~%")
+    left = _score_panel(values, axis, names, floor).properties(width=WIDTH, height=height)
+    right = _time_panel(values, axis, sorted(set(places))).properties(width=WIDTH, height=tall)
     chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=[left, right], spacing=36)])
     return styled(
         chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models"
@@ -81,7 +92,9 @@ Values = list[Fields]
 """A record for each model."""
 
 
-def _score_panel(values: Values, score: str, names: list[str]) -> alt.LayerChart:
+def _score_panel(
+    values: Values, score: Fields, names: list[str], floor: float | None
+) -> alt.LayerChart:
     """A line for each model, with its interval."""
     import altair as alt
 
@@ -92,25 +105,29 @@ def _score_panel(values: Values, score: str, names: list[str]) -> alt.LayerChart
     )  # fmt: skip
     y = alt.Y("place:O", scale=alt.Scale(domain=list(range(len(names)))), axis=y_axis)
     rule, dot = _interval_marks(values, y=y)
-    low, mean = (
-        alt.X(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean")
-    )
-    return alt.LayerChart(
-        layer=[rule.encode(x=low, x2="high:Q"), dot.encode(x=mean, tooltip=_tooltip(score))]
-    )
+    low, mean = (alt.X(f"{field}:Q", **score) for field in ("low", "mean"))
+    layers = [rule.encode(x=low, x2="high:Q"), dot.encode(x=mean, tooltip=_tooltip(score["title"]))]
+    if floor is not None:
+        line = alt.Chart(alt.InlineData(values=[{"floor": floor}]))
+        line = line.mark_rule(color=REST, strokeDash=[5, 4], strokeWidth=1.5)
+        layers.insert(0, line.encode(x=alt.X("floor:Q", **score)))
+    return alt.LayerChart(layer=layers)
 
 
-def _time_panel(values: Values, score: str, places: list[int]) -> alt.LayerChart:
+def _time_panel(values: Values, score: Fields, places: list[int]) -> alt.LayerChart:
     """A point for each model, with its interval and its number."""
     import altair as alt
 
     scale = alt.Scale(type="log", nice=False, padding=22)
-    x = alt.X("seconds:Q", title="seconds of training", scale=scale, axis=alt.Axis(grid=False))
-    rule, dot = _interval_marks(values, x=x)
-    low, mean = (
-        alt.Y(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean")
+    x = alt.X(
+        "seconds:Q",
+        title="seconds of training",
+        scale=scale,
+        axis=alt.Axis(grid=False, labelExpr=SECONDS),
     )
-    layers = [rule.encode(y=low, y2="high:Q"), dot.encode(y=mean, tooltip=_tooltip(score))]
+    rule, dot = _interval_marks(values, x=x)
+    low, mean = (alt.Y(f"{field}:Q", **score) for field in ("low", "mean"))
+    layers = [rule.encode(y=low, y2="high:Q"), dot.encode(y=mean, tooltip=_tooltip(score["title"]))]
     for place in places:
         dx, dy = LABEL_OFFSETS[place]
         align: Literal["left", "right"] = "left" if dx > 0 else "right"
@@ -133,10 +150,17 @@ def _interval_marks(values: Values, **position: Any) -> tuple[alt.Chart, alt.Cha
     return base.mark_rule(strokeWidth=2.4, aria=False), dot
 
 
-def _score_scale() -> alt.Scale:
+def _score_scale(models: Sequence[RankedModel], floor: float | None) -> alt.Scale:
+    """Around what is drawn. Where all of it is one value, a scale of its own would have a tick that is
+    rounded to another number."""
     import altair as alt
 
-    return alt.Scale(zero=False, nice=True, padding=8)
+    drawn = [value for model in models for value in (model.low, model.high)]
+    drawn += [] if floor is None else [floor]
+    if max(drawn) > min(drawn):
+        return alt.Scale(zero=False, nice=True, padding=8, domain=[min(drawn), max(drawn)])
+    around = max(abs(drawn[0]) / 20, 0.01)
+    return alt.Scale(zero=False, nice=False, domain=[drawn[0] - around, drawn[0] + around])
 
 
 def _tooltip(score: str) -> list[alt.Tooltip]:

@@ -162,6 +162,7 @@ def compare_with(folder: Path, data: dict[str, list[str]], toy: Toy, **more: Any
         patch.setattr(workflow, "train_cell", toy.train)
         patch.setattr(workflow, "measure_cell", toy.measure)
         patch.setattr(workflow, "cell_latency", toy.latency)
+        patch.setattr(workflow, "floor_of", lambda *_: None)
         patch.setattr(workflow, "parameter_count", toy.parameters)
         return run_compare(config)
 
@@ -448,13 +449,15 @@ def test_a_mistake_is_said_before_the_work(
     assert not (tmp_path / "c").exists()
 
 
-def test_compare_is_for_tasks_of_readers(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="compare is for text-classification"):
+def test_compare_is_for_tasks_whose_models_have_a_score(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="compare is for translation, summarization, text2text-gen"
+    ):
         run_compare(
             CompareConfig(
-                task="translation",
+                task="fill-mask",
                 data=["a.tsv"],
-                models="seq2seq,transformer",
+                models="bert,electra",
                 output_dir=tmp_path / "c",
             )
         )

@@ -23,11 +23,13 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.protocols import Evaluation, Request
 from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
+from seqloom.tasks.model import TrainedModel, load
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.text.predictor import TextPredictor, load_reader
 from seqloom.tasks.text.training_data import configure, prepare_examples
@@ -82,8 +84,8 @@ class CellResult(NamedTuple):
     """A model measured on the data of the comparison."""
 
     metrics: dict[str, float]
-    by_item: list[float]
-    """How right each answer is; empty where that is not known."""
+    by_item: list[Any]
+    """How right each answer is, or the statistics of it; empty where that is not known."""
     parameters: int
     tokens_per_target: float
     """Tokens that it reads for each target that its loss counts."""
@@ -129,6 +131,14 @@ def train_cell(
     )
 
 
+def train_quietly(
+    folder: Path, entry: ModelEntry, settings: list[str], plan: ComparisonPlan
+) -> None:
+    """`train_cell` in a process of its own, whose result is the folder."""
+    if not (folder / manifest.MANIFEST).is_file():
+        train_cell(folder, entry, settings, plan, lambda _: None)
+
+
 def trained_in(folder: Path) -> tuple[int, float]:
     """(targets trained, seconds) of a run by its log; validations are not in these seconds."""
     records = [record for record in metrics_log.read(folder) if record.get("tokens_per_second")]
@@ -141,23 +151,34 @@ def trained_in(folder: Path) -> tuple[int, float]:
 def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     """Measures on the test files, or on the validation part. Test labels that training did not have are
     reported, and count as wrong."""
-    reader = load_reader(folder, _data_settings(plan))
-    if plan.test:
-        report = reader.measure(plan.test)
-    else:
-        data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
-        outputs = predict_dataset(reader.encoder, data.held_out)
-        report = data.head_task.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
-    by_item = (
-        [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
-    )
-    parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     tokenizer = folder / run_folder.TOKENIZER
     sha256 = files.sha256(tokenizer) if tokenizer.is_file() else ""
-    return CellResult(report.metrics, by_item, parameters, _tokens_per_target(reader, plan), sha256)
+    report = evaluated(folder, plan)
+    model: object = load(folder)
+    assert isinstance(model, TrainedModel)
+    parameters = sum(parameter.numel() for parameter in model.model.parameters())
+    by_item: list[Any] = [] if report.by_example is None else report.by_example.tolist()
+    if plan.score in report.statistics:
+        by_item = report.statistics[plan.score].tolist()
+    tokens = _tokens_per_target(model, plan) if isinstance(model, TextPredictor) else 1.0
+    return CellResult(report.metrics, by_item, parameters, tokens, sha256)
 
 
-def _data_settings(plan: ComparisonPlan) -> dict[str, object]:
+def evaluated(folder: Path, plan: ComparisonPlan) -> Evaluation:
+    """A run folder on the test files, or on the validation part."""
+    model: object = load(folder)
+    if not isinstance(model, TextPredictor):
+        request = Request(data=data_settings(plan))
+        return load(folder).evaluate(plan.test or plan.validation, request)
+    reader = TextPredictor(model.text_task, model.run, data_settings(plan))
+    if plan.test:
+        return reader.measure(plan.test)
+    data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
+    outputs = predict_dataset(reader.encoder, data.held_out)
+    return data.head_task.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
+
+
+def data_settings(plan: ComparisonPlan) -> dict[str, object]:
     """How all models read files. An unknown test label is no error: it would lose all the work before it."""
     reading = task_to_train(plan.task).reading
     given = apply_settings({}, list(plan.settings)).get("data", {})
@@ -185,8 +206,11 @@ def _tokens_per_target(reader: TextPredictor[Any], plan: ComparisonPlan) -> floa
 
 
 def cell_latency(folder: Path, plan: ComparisonPlan) -> float:
-    """Median seconds for one training example, from text to answer."""
-    reader = load_reader(folder, _data_settings(plan))
+    """Median seconds for one training example, from text to answer; 0 for models that answer no examples."""
+    model: object = load(folder)
+    if not isinstance(model, TextPredictor):
+        return 0.0
+    reader = TextPredictor(model.text_task, model.run, data_settings(plan))
     examples = _training_examples(reader, plan, TIMED)
     seconds = []
     for number in range(WARMUP + TIMED):

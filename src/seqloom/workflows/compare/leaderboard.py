@@ -8,17 +8,19 @@ import io
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from seqloom import files, manifest
-from seqloom.errors import FolderError, MissingExtraError, printable
+from seqloom.errors import FolderError, MissingExtraError, UsageError, printable
+from seqloom.evaluation.corpus_scores import OF_SUMS
 from seqloom.evaluation.significance import (
     Difference,
+    ScoreFunction,
     mean_interval,
     paired_bootstrap,
     permutation_p_value,
@@ -28,11 +30,17 @@ from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard
 from seqloom.run_file import to_plain
 from seqloom.version import VERSION
 from seqloom.workflows.compare.cells import TOLERANCE
+from seqloom.workflows.compare.curves import draw_curves
+from seqloom.workflows.compare.floor import Floor
 from seqloom.workflows.compare.plan import ComparisonPlan, TrainingChoice
 
 logger = logging.getLogger(__name__)
 
 NAME = "leaderboard"
+CURVES = "curves"
+SHARES = ("accuracy", "macro_f1")
+"""Scores between 0 and 1, which an interval by Student's t may leave."""
+LIKELIHOODS = ("bits_per_byte", "loss", "perplexity")
 SCORE, PREDICTIONS = "score.json", "predictions.jsonl"
 PICTURES = (".png", ".svg", ".html")
 SIGNIFICANT = 0.05
@@ -66,7 +74,7 @@ class CellScore(NamedTuple):
     latency_seconds: float
     tokenizer: str
     """SHA-256 of its file."""
-    by_item: list[float]
+    by_item: list[Any]
     """How right each answer is; empty where that is not known."""
 
     @classmethod
@@ -79,7 +87,7 @@ class CellScore(NamedTuple):
             raise FolderError(f"{problem}; delete {SCORE} there and give the command again", folder)
         lines = files.read_text(folder / PREDICTIONS, limit=2**32).splitlines()
         try:
-            by_item = [float(json.loads(line)["score"]) for line in lines]
+            by_item = [_score(json.loads(line)["score"]) for line in lines]
             fields = {name: score[name] for name in cls._fields if name in score}
             # JSON has no nan: it was written as null
             fields["metrics"] = {
@@ -92,6 +100,24 @@ class CellScore(NamedTuple):
                 f"{printable(str(folder))}: its score is damaged; delete score.json there and give the"
                 " command again"
             ) from None
+
+
+def _score(content: object) -> float | list[float]:
+    """How right an answer is, or the counts that its score is a function of."""
+    return [float(one) for one in content] if isinstance(content, list) else float(str(content))
+
+
+def require_same_words(plan: ComparisonPlan, cells: Sequence[CellScore]) -> None:
+    """Raises UsageError where likelihoods cannot be compared: some texts have unknown words, whose spelling
+    is not scored, and not all models have the same vocabulary."""
+    unknown = [cell for cell in cells if cell.metrics.get("unknown_percent", 0) > 0]
+    if plan.score in LIKELIHOODS and unknown and len({cell.tokenizer for cell in cells}) > 1:
+        raise UsageError(
+            f"{plan.score} compares models with the same vocabulary where it hides words, but"
+            f" {printable(unknown[0].model)} reads {unknown[0].metrics['unknown_percent']:.2f} % as <unk>"
+            " and the tokenizers differ; give all the same tokenizer, or one without unknown words"
+            " (data.tokenizer=bpe)"
+        )
 
 
 @final
@@ -141,7 +167,7 @@ class LeaderboardRow:
             f"{self.parameters:,}",
             f"{self.training_seconds:,.1f}",
             f"{self.tokens_per_second:,.0f}",
-            f"{self.latency_ms:.2f}",
+            f"{self.latency_ms:.2f}" if self.latency_ms else "",
         )
 
 
@@ -151,11 +177,30 @@ class Leaderboard:
     plan: ComparisonPlan
     rows: tuple[LeaderboardRow, ...]
     """The best first."""
+    floor: Floor | None = None
+    """What is scored by who has learnt nothing."""
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """(header, rows), for people."""
-        header = ("model", self.plan.metric, "p", "parameters", "train s", "tokens/s", "ms")
-        return header, [row.shown() for row in self.rows]
+        header = ("model", self.plan.score, "p", "parameters", "train s", "tokens/s", "ms")
+        rows = [row.shown() for row in self.rows]
+        if self.floor is not None:
+            blank = ("",) * (len(header) - 2)
+            rows.append((f"({self.floor.name})", f"{self.floor.score:.4f}", *blank))
+        return header, rows
+
+    def no_better(self) -> list[str]:
+        """The models that do no better than the floor, or whose interval reaches it."""
+        if self.floor is None:
+            return []
+        sign = 1 if self.plan.higher_is_better else -1
+        found = []
+        for row in self.rows:
+            worst = row.low if sign > 0 else row.high
+            reached = row.mean if worst is None else worst
+            if not sign * reached > sign * self.floor.score:
+                found.append(row.model)
+        return found
 
     def notes(self) -> list[str]:
         """What must be known to read it."""
@@ -171,6 +216,10 @@ class Leaderboard:
             )
         elif len(rows) > 1:
             notes.append("no test against the best: single answers are not known for this task")
+        if (none := self.no_better()) and self.floor is not None:
+            notes.append(
+                f"no better than {self.floor.name} ({self.floor.score:.4g}): {', '.join(none)}"
+            )
         trained = {row.model for row in rows}
         if missing := [name for name in plan.names if name not in trained]:
             notes.append(f"left out, as the loss did not stay finite: {', '.join(missing)}")
@@ -211,18 +260,21 @@ class Leaderboard:
             "seqloom_version": VERSION,
             "plan": to_plain(self.plan),
             "notes": self.notes(),
+            "floor": None if self.floor is None else self.floor._asdict(),
             "rows": rows,
         }
 
 
-def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard:
+def leaderboard(
+    plan: ComparisonPlan, cells: Sequence[CellScore], floor: Floor | None = None
+) -> Leaderboard:
     """The rows of all models, the best first; of equal ones the one with fewer parameters."""
     by_model: dict[str, list[CellScore]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
 
     def rank(model: str) -> tuple[bool, float, int]:
-        mean = _mean(by_model[model], lambda cell: cell.metrics[plan.metric])  # nan comes last
+        mean = _mean(by_model[model], lambda cell: cell.metrics[plan.score])  # nan comes last
         return (
             math.isnan(mean),
             -mean if plan.higher_is_better else mean,
@@ -230,7 +282,8 @@ def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard
         )
 
     best, *others = sorted(by_model, key=rank)
-    tests = {model: item_difference(by_model[model], by_model[best]) for model in others}
+    score = OF_SUMS.get(plan.score)
+    tests = {model: item_difference(by_model[model], by_model[best], score) for model in others}
     p_values = {
         model: test.p for model, test in tests.items() if test is not None and math.isfinite(test.p)
     }
@@ -239,14 +292,14 @@ def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard
         _row(plan, by_model[model], tests.get(model), corrected.get(model))
         for model in (best, *others)
     )
-    return Leaderboard(plan=plan, rows=tuple(rows))
+    return Leaderboard(plan=plan, rows=tuple(rows), floor=floor)
 
 
 def _row(
     plan: ComparisonPlan, cells: list[CellScore], test: Difference | None, p: float | None
 ) -> LeaderboardRow:
     first = cells[0]
-    scores = tuple(cell.metrics[plan.metric] for cell in cells)
+    scores = tuple(cell.metrics[plan.score] for cell in cells)
     mean, low, high = mean_interval(scores)
     interval = (low, high) if len(cells) > 1 else (None, None)
     seconds = _mean(cells, lambda cell: cell.training_seconds)
@@ -281,7 +334,9 @@ def _mean(cells: Sequence[CellScore], value: Callable[[CellScore], float]) -> fl
     return float(np.mean(list(map(value, cells))))
 
 
-def item_difference(model: Sequence[CellScore], best: Sequence[CellScore]) -> Difference | None:
+def item_difference(
+    model: Sequence[CellScore], best: Sequence[CellScore], score: ScoreFunction | None = None
+) -> Difference | None:
     """How right a model's answers are compared with the best one's, each item's mean over seeds; None where
     the items are not known, or not the same."""
     items = {len(cell.by_item) for cell in (*model, *best)}
@@ -289,7 +344,10 @@ def item_difference(model: Sequence[CellScore], best: Sequence[CellScore]) -> Di
         return None
     first = np.mean([cell.by_item for cell in model], axis=0)
     second = np.mean([cell.by_item for cell in best], axis=0)
-    return paired_bootstrap(first, second)._replace(p=permutation_p_value(first, second))
+    if first.ndim == 1:
+        score = None
+    test = paired_bootstrap(first, second, score)
+    return test._replace(p=permutation_p_value(first, second, score))
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -302,8 +360,10 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def write_leaderboard(folder: Path, board: Leaderboard) -> None:
-    """leaderboard.json and .csv, and the chart."""
+def write_leaderboard(
+    folder: Path, board: Leaderboard, runs: Mapping[str, Path] | None = None
+) -> None:
+    """leaderboard.json and .csv, the chart, and the losses of the `runs`: by default of the first of each."""
     files.write_json_lines(folder / f"{NAME}.json", [board.to_json()])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -313,6 +373,12 @@ def write_leaderboard(folder: Path, board: Leaderboard) -> None:
         writer.writerow([*map(fields.get, COLUMNS), *row.scores])
     files.write_atomic(folder / f"{NAME}.csv", text.getvalue())
     draw(folder, board)
+    runs = runs or {row.model: folder / row.folders[0] for row in board.rows}
+    try:
+        for suffix in PICTURES:
+            draw_curves(runs, "loss", folder / f"{CURVES}{suffix}")
+    except (MissingExtraError, UsageError) as error:
+        logger.info(f"no curves: {error}")
 
 
 def draw(folder: Path, board: Leaderboard) -> None:
@@ -322,6 +388,8 @@ def draw(folder: Path, board: Leaderboard) -> None:
     for row in board.rows[:MOST_MODELS]:
         low = row.mean if row.low is None else row.low
         high = row.mean if row.high is None else row.high
+        if plan.score in SHARES:
+            low, high = max(low, 0.0), min(high, 1.0)
         if math.isfinite(row.mean):
             ranked.append(
                 RankedModel(row.model, row.mean, low, high, max(row.training_seconds, 1e-3))
@@ -333,8 +401,10 @@ def draw(folder: Path, board: Leaderboard) -> None:
     try:
         chart = leaderboard_chart(
             ranked,
-            score=plan.metric,
-            title=f"{plan.task}: {plan.metric}",
+            score=plan.score,
+            title=f"{plan.task}: {plan.score}",
+            percent=plan.score in SHARES,
+            floor=None if board.floor is None else board.floor.score,
             subtitle=f"{plan.measured_on} part, {seeds}, the same {match}; {bars}",
         )
         for suffix in PICTURES:

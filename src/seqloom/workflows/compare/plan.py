@@ -6,11 +6,13 @@ A model is one word:
 bag_of_words                            a family, its default size
 recurrent:tiny+cell=gru+layers=2        a size, and settings of the model
 bert+head.pooling=mean                  a setting of another part of a run
+recurrent+width={32,64}+cell={gru,lstm} a grid: each of the four
 minilm=FOLDER+train.layer_decay=0.9     a checkpoint to fine-tune, and its name in the comparison
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +25,14 @@ from seqloom import files, manifest
 from seqloom.config import SECTIONS, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
-from seqloom.models import families_for
-from seqloom.registry import task_to_train
+from seqloom.evaluation.corpus_scores import LOWER_IS_BETTER
+from seqloom.familiar_names import familiar_model
+from seqloom.models import families_for, model_family
+from seqloom.protocols import FittedModel
+from seqloom.registry import find_task, task_to_train
 from seqloom.run_file import apply_settings, parse, to_plain
 from seqloom.runs.settings import absolute
+from seqloom.tasks.setting_names import FITTED
 from seqloom.tasks.settings import FROM_CHECKPOINT
 from seqloom.tasks.text.training_data import expand_folders
 
@@ -74,7 +80,7 @@ class CompareConfig:
 
     task: str
     data: Sequence[str]
-    models: str
+    models: str = ""
     """Models as words (see the module), separated by commas."""
     output_dir: str | Path
     validation: Sequence[str] = ()
@@ -86,6 +92,8 @@ class CompareConfig:
     parameters: int | None = None
     seconds: float | None = None
     grid: int = 3
+    processes: int = 1
+    """Trainings at the same time; they change no result."""
 
 
 @final
@@ -101,6 +109,12 @@ class ModelEntry:
     """Its folder."""
     settings: tuple[str, ...] = ()
     """key=value, of this model alone."""
+
+    @property
+    def fitted(self) -> bool:
+        """Whether it is estimated without gradients, and has no steps and no learning rate."""
+        family = (self.model or "").partition(":")[0]
+        return bool(family) and issubclass(model_family(family)[1], FittedModel)
 
     @property
     def slug(self) -> str:
@@ -147,8 +161,15 @@ class ComparisonPlan:
     """Name, size and SHA-256 of each data and validation file."""
 
     @property
+    def score(self) -> str:
+        """What models are ranked by: the metric, but of a loss the score of the task, if it has one."""
+        task = find_task(self.task)
+        own = task.score if task is not None else ""
+        return own if own and self.metric == "loss" else self.metric
+
+    @property
     def higher_is_better(self) -> bool:
-        return self.metric != "loss"
+        return self.score not in LOWER_IS_BETTER
 
     @property
     def names(self) -> list[str]:
@@ -174,7 +195,12 @@ class TrainingChoice(NamedTuple):
 def read_entries(words: str, task: str) -> list[ModelEntry]:
     """The models that a user names, separated by commas. Raises UsageError for a word that names none, and
     for models that cannot be told apart."""
-    entries = [_entry(word.strip(), task) for word in _split_at_commas(words) if word.strip()]
+    entries = [
+        _entry(word, task)
+        for some in _split_at_commas(words)
+        if some.strip()
+        for word in _each_of_braces(some.strip())
+    ]
     if len(entries) < 2:
         raise UsageError(
             f"--models must name at least two models with commas between, but is {printable(repr(words))}"
@@ -194,12 +220,23 @@ def _split_at_commas(words: str) -> list[str]:
     """Commas inside brackets do not count: model.windows=[3,4,5] is one word."""
     parts, depth = [""], 0
     for letter in words:
-        depth += (letter == "[") - (letter == "]")
+        depth += (letter in "[{") - (letter in "]}")
         if letter == "," and depth <= 0:
             parts.append("")
         else:
             parts[-1] += letter
     return parts
+
+
+def _each_of_braces(word: str) -> list[str]:
+    """A grid of settings: gru+width={32,64}+layers={1,2} is four words."""
+    choices = [part.split(",") for part in re.findall(r"\{([^{}]*)\}", word)]
+    between = re.split(r"\{[^{}]*\}", word)
+    found = []
+    for chosen in itertools.product(*choices):
+        pairs = zip(between, (*chosen, ""), strict=True)
+        found.append("".join(text + value.strip() for text, value in pairs))
+    return found
 
 
 def _entry(word: str, task: str) -> ModelEntry:
@@ -214,6 +251,11 @@ def _entry(word: str, task: str) -> ModelEntry:
             )
         return ModelEntry(name=name, model=None, checkpoint=folder, settings=settings)
     families = families_for(task_to_train(task))
+    given, colon, size = first.partition(":")
+    family, fields = familiar_model(given, families)
+    if family != given:
+        first = f"{family}{colon}{size}"
+        settings += tuple(f"model.{key}={value}" for key, value in fields.items())
     if first.partition(":")[0] not in families:
         raise UsageError(
             f"--models must name families that can do {task} ({', '.join(families)}), such as"
@@ -250,11 +292,17 @@ def set_value(settings: Sequence[str], key: str) -> Any:
 
 def settings_of(entry: ModelEntry, common: Sequence[str]) -> list[str]:
     """The settings of all models, as far as this one can follow them, then its own."""
+    if entry.fitted:
+        common = [s for s in common if not s.strip().startswith("train.") or _key(s) in FITTED]
     if entry.checkpoint is not None:
         common = [
             s for s in common if not s.strip().replace("-", "_").startswith(NOT_FOR_CHECKPOINTS)
         ]
     return [*common, *entry.settings]
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0].strip().replace("-", "_")
 
 
 def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: int) -> list[float]:
@@ -284,6 +332,8 @@ def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
             raise UsageError(f"--{name} must go with --match {needed}, but that is {match}")
         if amount is not None and amount <= 0:
             raise UsageError(f"--{name} must be above 0, but is {amount:g}")
+    if config.processes < 1:
+        raise UsageError(f"--processes must be at least 1, but is {config.processes}")
     if seeds < 1 or grid < 1 or grid % 2 == 0:
         raise UsageError(
             f"--seeds must be at least 1 and --grid an odd number such as 3, but they are {seeds} and {grid}"
@@ -293,6 +343,17 @@ def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
     if grid == 1 and (match != "steps" or set_value(config.settings, "train.max_steps") is None):
         raise UsageError(
             "--grid 1 tries nothing out, so it needs --match steps and --set train.max_steps=N"
+        )
+    task = task_to_train(config.task)
+    if task.score and not (config.validation or config.test):
+        raise UsageError(
+            f"models of {config.task} are compared on files that none is trained on: name them after --test"
+            " or --validation"
+        )
+    if task.score and match == "parameters":
+        raise UsageError(
+            f"--match parameters is for tasks of an encoder with a head, but the task is {config.task};"
+            " choose --match steps or time"
         )
     if match == "parameters" and config.parameters is None and entries[0].checkpoint is not None:
         raise UsageError(
@@ -320,7 +381,8 @@ def make_plan(
         tuple(map(absolute, paths)) for paths in (config.data, config.validation, config.test)
     )
     fingerprints(test)  # a missing test file is an error now, not after the training
-    train = runs[0].train
+    trained = [run for run, entry in zip(runs, entries, strict=True) if not entry.fitted]
+    train = (trained or list(runs))[0].train
     return ComparisonPlan(
         task=config.task,
         data=data,

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,9 +28,10 @@ from typing import final
 import torch
 
 from seqloom import files, manifest
-from seqloom.config import TrainConfig
+from seqloom.config import RunConfig, TrainConfig
 from seqloom.errors import FolderError, TrainingError, UsageError, counted, printable
-from seqloom.registry import all_tasks, find_task
+from seqloom.long_work import LongWork
+from seqloom.registry import all_tasks, find_task, task_to_train
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import log_once
 from seqloom.tasks.settings import resolve
@@ -41,13 +44,16 @@ from seqloom.workflows.compare.cells import (
     parameter_count,
     solve_width,
     train_cell,
+    train_quietly,
 )
+from seqloom.workflows.compare.floor import floor_of
 from seqloom.workflows.compare.leaderboard import (
     PREDICTIONS,
     SCORE,
     CellScore,
     Leaderboard,
     leaderboard,
+    require_same_words,
     write_leaderboard,
 )
 from seqloom.workflows.compare.plan import (
@@ -139,13 +145,22 @@ def run_compare(
     ):
         plan = started_plan(folder, plan, threads_given)
         torch.set_num_threads(plan.threads)
-        runner = _Runner(folder, plan, entries, runs[0].train, progress, signal_number)
+        runner = _Runner(
+            folder, plan, entries, _first_trained(entries, runs).train, progress, signal_number
+        )
+        runner.processes = config.processes
         board, stopped = None, None
         try:
             board = runner.run()
         except StoppedBySignal as error:
             stopped = str(error)
     return Comparison(folder=folder, plan=plan, leaderboard=board, stopped=stopped)
+
+
+def _first_trained(entries: Sequence[ModelEntry], runs: Sequence[RunConfig]) -> RunConfig:
+    """The first run that is trained by steps."""
+    pairs = zip(entries, runs, strict=True)
+    return next((run for entry, run in pairs if not entry.fitted), runs[0])
 
 
 @final
@@ -168,6 +183,8 @@ class _Runner:
         self.progress, self.signal_number = progress, signal_number
         self.messages: set[str] = set()
         """That cells have logged."""
+        self.processes = 1
+        """Trainings at the same time."""
         rates = plan.grid if plan.grid > 1 else 0
         self.remaining = RemainingRuns(plan.names, rates, plan.seeds)
 
@@ -191,7 +208,10 @@ class _Runner:
             if entry in self.trainable:
                 scores.append(self._score(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
-        board = leaderboard(self.plan, scores)
+        require_same_words(self.plan, scores)
+        first = scores[0]
+        floor = floor_of(self.plan, self.folder, self.folder / first.folder, first.metrics)
+        board = leaderboard(self.plan, scores, floor)
         write_leaderboard(self.folder, board)
         return board
 
@@ -203,6 +223,8 @@ class _Runner:
     def _log_plan(self) -> None:
         plan = self.plan
         split = f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
+        if task_to_train(plan.task).score:
+            split = "a validation part is split off by the seed of each training"
         measured_on = "the validation part, which also chooses: scores are a little too good"
         if plan.validation:
             split = "validation files given"
@@ -210,7 +232,7 @@ class _Runner:
             measured_on = "the test files, read once at the end"
         logger.info(
             f"comparing {counted(len(plan.models), 'model')}, {counted(plan.seeds, 'seed')},"
-            f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on"
+            f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.score} on"
             f" {measured_on}"
         )
 
@@ -239,6 +261,9 @@ class _Runner:
         choices: dict[str, TrainingChoice] = {}
         records: list[dict[str, object]] = []
         for entry in self.trainable:
+            if entry.fitted:
+                choices[entry.name] = TrainingChoice(1, 0.0, {}, 0.0)
+                continue
             rates = learning_rates(entry, plan.task, plan.settings, plan.grid)
             if plan.grid == 1 and steps is not None:
                 choices[entry.name] = TrainingChoice(steps, rates[0], {}, 0.0)
@@ -303,7 +328,7 @@ class _Runner:
         def merit(rate: float) -> tuple[float, float]:
             metrics = tried[rate].metrics
             score = metrics.get(self.plan.metric, math.nan)
-            if not self.plan.higher_is_better:
+            if self.plan.metric == "loss":
                 score = -score
             return -math.inf if math.isnan(score) else score, -metrics.get("loss", 0.0)
 
@@ -342,33 +367,51 @@ class _Runner:
     def _cell_folder(self, entry: ModelEntry, seed: int) -> Path:
         return self.folder / f"{entry.slug}-seed{seed}"
 
+    def _train_in_processes(self, choices: dict[str, TrainingChoice]) -> None:
+        """Trains all cells, several at once, each into its own folder. What fails or is stopped is left to
+        the process that asked, which finds the others finished."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self.processes, mp_context=context) as pool:
+            waiting = []
+            for seed in range(self.plan.seeds):
+                for entry in self.trainable:
+                    settings = self._settings(entry, _budget(entry, choices[entry.name]), seed)
+                    folder = self._cell_folder(entry, seed)
+                    waiting.append(pool.submit(train_quietly, folder, entry, settings, self.plan))
+            work = LongWork("trainings are over", len(waiting), every=0.0)
+            for future in as_completed(waiting):
+                future.exception()
+                work.add()
+        self._stop_if_asked()
+
     def _train_cell(self, entry: ModelEntry, seed: int, choice: TrainingChoice) -> CellRun | None:
         """None where the loss did not stay finite, and then the model is left out."""
-        settings = [
-            f"train.max_steps={choice.steps}",
-            *_model_settings(choice.fields),
-            f"train.learning_rate={choice.learning_rate!r}",
-        ]
         try:
-            run = self._train(self._cell_folder(entry, seed), entry, settings, seed)
+            folder = self._cell_folder(entry, seed)
+            run = self._train(folder, entry, _budget(entry, choice), seed)
         except TrainingError as error:
             self._leave_out(entry, f"seed {seed}: {error}")
             return None
         self._report(entry, run, f"seed {seed}", short=False)
         return run
 
-    def _train(self, folder: Path, entry: ModelEntry, budget: list[str], seed: int = 0) -> CellRun:
-        """Trains a run folder, or resumes it. Raises StoppedBySignal."""
+    def _settings(self, entry: ModelEntry, budget: list[str], seed: int) -> list[str]:
         plan = self.plan
         settings = [
             *settings_of(entry, plan.settings),
             *budget,
             f"train.seed={seed}",
             f"train.threads={plan.threads}",
-            f"train.best={plan.metric}",
         ]
-        if not plan.validation:
+        if not entry.fitted:
+            settings.append(f"train.best={plan.metric}")
+        if not plan.validation and not task_to_train(plan.task).score:
             settings.append(f"data.split_seed={SPLIT_SEED}")
+        return settings
+
+    def _train(self, folder: Path, entry: ModelEntry, budget: list[str], seed: int = 0) -> CellRun:
+        """Trains a run folder, or resumes it. Raises StoppedBySignal."""
+        plan, settings = self.plan, self._settings(entry, budget, seed)
 
         def show(now: Progress) -> None:
             """Shows the progress of this run as progress of the whole comparison."""
@@ -439,6 +482,17 @@ def read_choices(path: Path) -> dict[str, TrainingChoice]:
 
 def _model_settings(fields: dict[str, int]) -> list[str]:
     return [f"model.{name}={value}" for name, value in fields.items()]
+
+
+def _budget(entry: ModelEntry, choice: TrainingChoice) -> list[str]:
+    """The settings that say how long a model is trained, and with which learning rate."""
+    if entry.fitted:
+        return []
+    return [
+        f"train.max_steps={choice.steps}",
+        *_model_settings(choice.fields),
+        f"train.learning_rate={choice.learning_rate!r}",
+    ]
 
 
 @final
