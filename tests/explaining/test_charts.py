@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from seqloom.errors import FolderError, MissingExtraError, UsageError
-from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
+from seqloom.explaining.charts import LINES, MOST_SERIES, REFERENCE, line_chart, save_chart
 from seqloom.explaining.heat_maps import MOST_WORDS, attention_heat_map
 
 EVIL = ["</script><script>", "<!--", "\"'];a", "a & b", "\\", "</text>"]
@@ -442,3 +442,15 @@ def test_import_loads_no_drawing_library() -> None:
         ).stdout
         == "[]\n"
     )
+
+
+def test_what_is_no_model_is_dashed_and_grey_and_every_chart_has_a_title(tmp_path: Path) -> None:
+    lines = {"chance": [(1.0, 0.1), (2.0, 0.1)], "lstm": [(1.0, 0.9), (2.0, 0.795)]}
+    chart = line_chart(lines, x="distance", y="accuracy", references=("chance",))
+    save_chart(chart, tmp_path / "a.svg")
+    svg = (tmp_path / "a.svg").read_text("utf-8")
+    assert ">accuracy by distance<" in svg
+    assert 'stroke-dasharray="5,4"' in svg
+    assert svg.count(REFERENCE) >= 2
+    assert svg.count(LINES[0]) >= 2
+    assert LINES[1] not in svg

@@ -13,8 +13,9 @@ import importlib
 import io
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
+from itertools import cycle
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,17 +46,22 @@ BLUES = ["#edf2f8", "#5b90c4", "#08306b"]
 ORANGE_TO_BLUE = ["#c1560f", "#ffffff", "#0b5fa5"]
 """Below 0, 0, above 0; darker is farther from 0, for those who print without colour."""
 LINES = [
-    "#0868ac",
-    "#e6550d",
-    "#1b9e77",
-    "#b5179e",
-    "#7a5195",
-    "#8c6d31",
-    "#e7298a",
-    "#41ab9d",
-    "#636363",
-    "#a6761d",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#332288",
+    "#882255",
+    "#7a7a2c",
+    "#3d3d3d",
 ]
+"""Colours that those who see red and green alike tell apart (Okabe and Ito 2008, and darker ones after)."""
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
+"""Of points, for those who print without colour."""
+REFERENCE = "#8a949e"
+"""The colour of what is no model, such as chance."""
 
 # The page may load nothing from outside; Vega compiles its expressions, hence unsafe-eval.
 _PAGE = """<!DOCTYPE html>
@@ -87,19 +93,20 @@ def line_chart(
     subtitle: str = "",
     log_y: bool = False,
     bands: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+    references: Collection[str] = (),
 ) -> alt.LayerChart:
     """A line for each name in `series`, through its points (x, y); `x` and `y` name the axes.
 
     `bands` adds a shaded interval (x, low, high) around the line of the same name: BLEU by source length,
     say, for two models with their bootstrap intervals. Lines of up to 30 points have a dot at each.
+    `references` are the series that are no model, such as chance: dashed and grey.
 
     Raises UsageError where there is nothing to draw, a number is not finite (or, with `log_y`, not above 0),
     a band belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError
     without the extra `plot`.
     """
-    chart = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}).properties(
-        width=560, height=320
-    )
+    layers = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}, references=references)
+    chart = layers.properties(width=560, height=320)
     return styled(chart, title, subtitle, 560, title or f"{printable(y)} by {printable(x)}")
 
 
@@ -112,6 +119,7 @@ def line_layers(
     bands: Mapping[str, Sequence[tuple[float, float, float]]],
     colours: Sequence[str] = (),
     y_axis: Fields | None = None,
+    references: Collection[str] = (),
 ) -> alt.LayerChart:
     """A line chart without size and style; `colours` names the series of the picture of which it is a part,
     `y_axis` are arguments of alt.Axis."""
@@ -134,7 +142,12 @@ def line_layers(
 
     x, y = printable(x), printable(y)
     domain = [printable(name) or EMPTY for name in colours or series]
-    palette = alt.Scale(domain=domain, range=LINES[: len(domain)])
+    dashed = [name in {printable(one) or EMPTY for one in references} for name in domain]
+    colours_left, shapes_left = iter(LINES), cycle(SHAPES)
+    ink = [REFERENCE if is_dashed else next(colours_left) for is_dashed in dashed]
+    palette = alt.Scale(domain=domain, range=ink)
+    shapes = alt.Scale(domain=domain, range=[next(shapes_left) for _ in domain])
+    dashes = alt.Scale(domain=domain, range=[[5, 4] if one else [1, 0] for one in dashed])
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
     whole = all(point["x"].is_integer() for point in points)
     x_axis = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
@@ -147,7 +160,7 @@ def line_layers(
     )
 
     def y_channel(field: str) -> alt.Y:
-        axis = alt.Axis(**y_axis) if y_axis else alt.Undefined
+        axis = alt.Axis(**y_axis) if y_axis else alt.Axis(labelExpr=NUMBER)
         return alt.Y(f"{field}:Q", title=y, scale=scale, axis=axis)
 
     def layer(values: list[Fields]) -> alt.Chart:
@@ -156,7 +169,12 @@ def line_layers(
     tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("y:Q", title=y)]
     lines = layer(points).mark_line(strokeWidth=2.2, strokeJoin="round", aria=False)
     dots = layer(dotted).mark_point(filled=True, size=52, opacity=1, aria=False)
-    layers = [lines.encode(y=y_channel("y")), dots.encode(y=y_channel("y"), tooltip=tooltip)]
+    dash = alt.StrokeDash("series:N", scale=dashes, legend=None)
+    shape = alt.Shape("series:N", scale=shapes, legend=legend)
+    layers = [
+        lines.encode(y=y_channel("y"), strokeDash=dash),
+        dots.encode(y=y_channel("y"), shape=shape, tooltip=tooltip),
+    ]
     if ranges:
         # the outline also shows the interval of a single point, where an area has no width
         area = layer(ranges).mark_area(
@@ -261,14 +279,15 @@ def _check_lines(
 
 
 def styled(chart: _Chart, title: str, subtitle: str, width: int, description: str) -> _Chart:
-    """The chart with its heading, margins, and the common fonts and colours, on white."""
+    """The chart with its heading, margins, and the common fonts and colours, on white; without a title it is
+    called by its description."""
     import altair as alt
 
-    if title or subtitle:  # wrapped, since Vega lets a long line run out of the picture
-        title_lines = textwrap.wrap(printable(title), max(width, 240) // 8)
-        subtitle_lines = textwrap.wrap(printable(subtitle), max(width, 240) // 6)
-        heading = alt.TitleParams(text=title_lines or "", subtitle=subtitle_lines or "")
-        chart = chart.properties(title=heading)
+    # wrapped, since Vega lets a long line run out of the picture
+    title_lines = textwrap.wrap(printable(title or description), max(width, 240) // 8)
+    subtitle_lines = textwrap.wrap(printable(subtitle), max(width, 240) // 6)
+    heading = alt.TitleParams(text=title_lines or "", subtitle=subtitle_lines or "")
+    chart = chart.properties(title=heading)
     axis = {
         "labelColor": _INK,
         "titleColor": _FAINT_INK,

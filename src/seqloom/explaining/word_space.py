@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import LINES, NUMBER, Fields, require_extra, styled
+from seqloom.explaining.charts import LINES, NUMBER, SHAPES, Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,7 +26,6 @@ SIDE = 640
 """Of the picture, in points."""
 _LONGEST = 28  # characters of a label
 _FONT = 11
-_SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 
 
 class Projection(NamedTuple):
@@ -171,7 +170,7 @@ def _layers(
     zoom = alt.selection_interval(bind="scales", name="zoom")
     legend = alt.Legend(title=group_name) if group_name else None
     colours = alt.Scale(domain=known, range=LINES[: len(known)])
-    shapes = alt.Scale(domain=known, range=[_SHAPES[at % len(_SHAPES)] for at in range(len(known))])
+    shapes = alt.Scale(domain=known, range=[SHAPES[at % len(SHAPES)] for at in range(len(known))])
     tooltip = [alt.Tooltip("name:N")]
     if group_name:
         tooltip.append(alt.Tooltip("group:N", title=group_name))

@@ -231,6 +231,7 @@ def _draw(report: ProbeReport) -> None:
             series,
             x=task.distance,
             y=metric,
+            references=("chance",),
             title=f"{report.task_name}: {task.about}",
             subtitle=(
                 f"{TEST_ROWS:,} test examples; width {budget.width}, at most {budget.steps:,} updates of"
