@@ -276,13 +276,17 @@ READING: dict[str, Callable[[ServedModel, Any, GivenParameters], Reading]] = {
 """By task."""
 
 
-def reading_of(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+OF_VECTORS = ("feature-extraction", "sentence-similarity")
+"""What every encoder can be asked for, whatever its own task."""
+
+
+def reading_of(served: ServedModel, task: str, inputs: Any, wanted: GivenParameters) -> Reading:
     """Raises RequestError for a task without a schema."""
-    if served.task not in READING:
+    if task not in READING:
         raise RequestError(
             400,
             f"model {served.name} is one of {served.task}, for which Hugging Face has no schema; POST"
             " /api/predict",
             "model",
         )
-    return READING[served.task](served, inputs, wanted)
+    return READING[task](served, inputs, wanted)

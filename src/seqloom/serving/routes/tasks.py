@@ -31,7 +31,7 @@ from seqloom.serving.routes.completions import (
     new_tokens_of,
 )
 from seqloom.serving.routes.reading import read_together
-from seqloom.serving.routes.task_answers import reading_of, texts_of
+from seqloom.serving.routes.task_answers import OF_VECTORS, reading_of, texts_of
 from seqloom.serving.routes.task_bodies import (
     GenerationParameters,
     GivenParameters,
@@ -53,15 +53,19 @@ WRITTEN = {"translation": "translation_text", "summarization": "summary_text"}
 
 @router.post("/")
 async def ask_the_only_model(request: Request) -> Response:
-    return await ask(request, request.app.state.models.named(None))
+    return await ask(request, request.app.state.models.named(None), "")
 
 
 @router.post("/models/{name:path}")
 async def ask_a_model(request: Request, name: str) -> Response:
-    return await ask(request, request.app.state.models.named(name))
+    """/models/NAME/pipeline/TASK asks a model for another task than its own, as Hugging Face does."""
+    name, _, task = name.partition("/pipeline/")
+    return await ask(request, request.app.state.models.named(name), task)
 
 
-async def ask(request: Request, served: ServedModel) -> Response:
+async def ask(request: Request, served: ServedModel, task: str) -> Response:
+    if task not in ("", served.task, *OF_VECTORS):
+        raise RequestError(404, f"model {served.name} is one of {served.task}", "model")
     content = await request.body()
     if isinstance(served.model, ImageClassifier):
         return JSONResponse(await classified(request, served, served.model, content))
@@ -71,13 +75,14 @@ async def ask(request: Request, served: ServedModel) -> Response:
     body = checked(plain, TaskBody)
     beside = {"normalize": body.normalize, "truncate": body.truncate}
     wanted = GivenParameters(beside | body.parameters)
-    if isinstance(served.model, LanguageModel):
+    if isinstance(served.model, LanguageModel) and task not in OF_VECTORS:
         return JSONResponse(await generated(request, served, body.inputs, wanted))
     if isinstance(served.model, Translator):
         return JSONResponse(await outputs(request, served, body.inputs, wanted))
     if isinstance(served.model, TextToTextModel):
         return JSONResponse(await task_outputs(request, served, served.model, body.inputs, wanted))
-    reading = await run_in_threadpool(reading_of, served, body.inputs, wanted)
+    task = task or served.task
+    reading = await run_in_threadpool(reading_of, served, task, body.inputs, wanted)
     check_number(reading.inputs, request.app.state.limits)
     tokens = await run_in_threadpool(count_tokens, served, reading.inputs, request.app.state.limits)
     found = await read_together(

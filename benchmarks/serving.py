@@ -1,0 +1,254 @@
+"""The server beside `transformers serve`, on one checkpoint: tokens a second and time to the first token.
+
+    python -m benchmarks.serving [--sizes small gpt2] [--clients 1 8 32] [--requests 4] [--tokens 64]
+    [--peers seqloom transformers batched plain] [--threads 2] [--write]
+
+Each client sends its requests one after the other, as streams: prompts of ten words, 64 new tokens, sampled
+from the model. `small` is a GPT of width 256 with 4 layers and a vocabulary of 8,000, `gpt2` has the sizes of
+GPT-2 (124 M); both have random weights and are opened by both servers from one directory of Hugging Face.
+`transformers` is its default, one request at a time; `batched` the same with --continuous-batching (skipped
+where it cannot run on this machine); `plain` a loop over the same prompts in this process, one by one.
+Both servers are processes of their own with `--threads` threads. Prints a table; with --write puts it into
+docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import httpx
+import torch
+
+import seqloom
+from benchmarks import report
+from seqloom.config import DataConfig, RunConfig
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.runs.write_run import write_finished_run
+from seqloom.text.special_tokens import SPECIAL_IDS
+from seqloom.text.tokenizers import train_tokenizer
+from seqloom.workflows.exchange import export_model
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"width": 32, "layers": 1, "heads": 2, "context": 256, "vocabulary": 300},
+    "small": {"width": 256, "layers": 4, "heads": 4, "context": 512, "vocabulary": 8000},
+    "gpt2": {"width": 768, "layers": 12, "heads": 12, "context": 1024, "vocabulary": 50257},
+}
+
+
+class Load(NamedTuple):
+    """What the clients ask for."""
+
+    clients: int
+    requests: int
+    tokens: int
+
+
+class Measured(NamedTuple):
+    tokens_a_second: float
+    first_token: float
+    """Median seconds from a request to its first piece."""
+
+
+def words(seed: int, count: int) -> list[str]:
+    """Random ones, so that a tokenizer can learn a vocabulary of any size."""
+    chance = random.Random(seed)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return ["".join(chance.choices(letters, k=chance.randint(2, 9))) for _ in range(count)]
+
+
+def write_checkpoint(place: Path, size: str) -> Path:
+    """A directory of Hugging Face with random weights."""
+    sizes = SIZES[size]
+    text = [" ".join(words(line, 20)) for line in range(sizes["vocabulary"] // 5)]
+    tokenizer = train_tokenizer(text, "bpe", sizes["vocabulary"], "none")
+    config = GPTConfig(
+        vocabulary_size=tokenizer.vocabulary_size,
+        width=sizes["width"],
+        layers=sizes["layers"],
+        heads=sizes["heads"],
+        context=sizes["context"],
+        activation="gelu-tanh",
+        suppressed_ids=tuple(SPECIAL_IDS.forbidden),
+    )
+    torch.manual_seed(0)
+    run = RunConfig(
+        task="text-generation",
+        output_dir=str(place / "run"),
+        model={"name": "gpt", "size": size},
+        data=DataConfig(train=("data.txt",)),
+    )
+    (place / "run").mkdir()
+    write_finished_run(place / "run", run, GPT(config).eval(), tokenizer, [], None)
+    export_model(str(place / "run"), str(place / "checkpoint"))
+    return place / "checkpoint"
+
+
+def prompt(number: int) -> str:
+    return " ".join(words(10_000 + number, 10))
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(command: list[str], port: int, threads: int) -> Iterator[str]:
+    """A server in a process of its own, once it answers."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            for _ in range(1200):
+                if process.poll() is not None:
+                    log.seek(0)
+                    raise RuntimeError(log.read()[-2000:].decode(errors="replace"))
+                try:
+                    httpx.get(f"{url}/v1/models", timeout=5)
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def ask(url: str, model: str, number: int, tokens: int) -> tuple[float, int]:
+    """Seconds to the first piece of one stream, and how many pieces came."""
+    content = {
+        "model": model,
+        "prompt": prompt(number),
+        "max_tokens": tokens,
+        "temperature": 1.0,
+        "seed": number,
+        "stream": True,
+    }
+    started, first, pieces = time.perf_counter(), 0.0, 0
+    with httpx.stream("POST", f"{url}/v1/completions", json=content, timeout=600) as answer:
+        answer.raise_for_status()
+        for line in answer.iter_lines():
+            if line.startswith("data: {") and '"error"' not in line:
+                first = first or time.perf_counter() - started
+                pieces += 1
+    return first, pieces
+
+
+def measure(url: str, model: str, load: Load) -> Measured:
+    """All clients at once. Every text has all its tokens but for an early end, so the tokens are counted as
+    asked for."""
+
+    def client(number: int) -> list[float]:
+        firsts = []
+        for request in range(load.requests):
+            first, pieces = ask(url, model, number * 1000 + request, load.tokens)
+            if not pieces:
+                raise RuntimeError("a stream was empty")
+            firsts.append(first)
+        return firsts
+
+    # the model is loaded and warm
+    ask(url, model, 0, 4)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(load.clients) as threads:
+        firsts = [first for some in threads.map(client, range(load.clients)) for first in some]
+    seconds = time.perf_counter() - started
+    tokens = load.clients * load.requests * load.tokens
+    return Measured(tokens / seconds, statistics.median(firsts))
+
+
+def plain_loop(checkpoint: Path, load: Load) -> Measured:
+    """seqloom from Python, one prompt after the other: what a server without batching could do at most."""
+    model = seqloom.load(checkpoint, "cpu")
+    count = load.clients * load.requests
+    started = time.perf_counter()
+    for number in range(count):
+        model.generate([prompt(number)], strategy="sample", seed=number, max_length=load.tokens)
+    seconds = time.perf_counter() - started
+    return Measured(count * load.tokens / seconds, math.nan)
+
+
+def commands(peer: str, checkpoint: Path, port: int) -> tuple[list[str], str]:
+    """How a server is started, and what it calls the model."""
+    if peer == "seqloom":
+        program = [sys.executable, "-m", "seqloom", "serve", f"model={checkpoint}"]
+        limits = ["--limit", "rows=32", "--limit", "queue=128"]
+        return [*program, "--port", str(port), *limits], "model"
+    started = "from transformers.cli.transformers import main; main()"
+    program = [sys.executable, "-c", started, "serve", "--port", str(port)]
+    if peer == "batched":
+        program.append("--continuous-batching")
+    return program, str(checkpoint)
+
+
+def measured(peer: str, checkpoint: Path, loads: list[Load], threads: int) -> list[Measured | None]:
+    """One peer under each load; None where it cannot run."""
+    if peer == "plain":
+        torch.set_num_threads(threads)
+        return [plain_loop(checkpoint, load) for load in loads]
+    port = free_port()
+    command, model = commands(peer, checkpoint, port)
+    found: list[Measured | None] = []
+    with running(command, port, threads) as url:
+        for load in loads:
+            try:
+                found.append(measure(url, model, load))
+            except (RuntimeError, httpx.HTTPError) as error:
+                print(f"{peer}, {load.clients} clients: {error}", file=sys.stderr)
+                found.append(None)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", default=["small", "gpt2"], choices=SIZES)
+    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--requests", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--peers", nargs="+", default=["seqloom", "transformers", "plain"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    loads = [Load(clients, options.requests, options.tokens) for clients in options.clients]
+    rows, figures = [], dict[str, Any]()
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory() as place:
+            checkpoint = write_checkpoint(Path(place), size)
+            for peer in options.peers:
+                found = measured(peer, checkpoint, loads, options.threads)
+                for load, one in zip(loads, found, strict=True):
+                    shown = ["-", "-"]
+                    if one is not None:
+                        shown = [f"{one.tokens_a_second:,.0f}", f"{one.first_token:.3f}"]
+                        figures[f"{size} {peer} {load.clients}"] = one._asdict()
+                    rows.append([size, peer, str(load.clients), *shown])
+    text = report.table(["size", "server", "clients", "tokens/s", "first token, s"], rows)
+    print(text)
+    if options.write:
+        report.publish("serving", figures, text)
+
+
+if __name__ == "__main__":
+    main()

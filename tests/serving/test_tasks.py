@@ -1,0 +1,198 @@
+"""Every task by the real client of Hugging Face: its answers are those of the model from Python."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from huggingface_hub import InferenceClient
+from PIL import Image
+from tests.serving.conftest import LIMITS, trained, write_random_run
+
+import seqloom
+from seqloom.serving.server import serving
+from seqloom.workflows.train import train
+
+TAGGED = "".join(
+    f"Anna{number}\tB-PER\nSmith\tI-PER\nsees\tO\nParis\tB-LOC\n.\tO\n\n" for number in range(12)
+)
+TEXTS = "".join(f"the dog number {number} sees a cat in the park\n" for number in range(20))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Name -> run folder of a small model of that task."""
+    place = tmp_path_factory.mktemp("tasks")
+    pair: dict[str, Any] = {"width": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    labelled = "label\ttext\n"
+    for number in range(12):
+        labelled += f"good\ta fine film {number}\nbad\ta dull film {number}\n"
+    found = {
+        "text-generation": write_random_run(
+            place / "lm", "text-generation", "gpt", width=24, heads=2, layers=1, context=64
+        ),
+        "translation": write_random_run(place / "mt", "translation", "t5", **pair),
+        "summarization": write_random_run(place / "sum", "summarization", "t5", **pair),
+        "text-classification": trained(
+            place / "labels", "text-classification", "bag_of_words:tiny", labelled
+        ),
+        "token-classification": trained(
+            place / "tags", "token-classification", "recurrent:tiny", TAGGED
+        ),
+        "fill-mask": trained(
+            place / "masks", "fill-mask", "bert:tiny", TEXTS, "train.batch_rows=8"
+        ),
+    }
+    images = np.random.default_rng(0).integers(0, 255, (24, 8, 8)).astype(np.uint8)
+    np.savez(place / "images.npz", images=images, labels=np.array(["left", "right"] * 12))
+    train(
+        "image-classification",
+        [str(place / "images.npz")],
+        output_dir=place / "images",
+        model="vit:tiny",
+        settings=["train.max_steps=2", "train.evaluate_every=2", "train.threads=1"],
+    )
+    return found | {"image-classification": place / "images"}
+
+
+@pytest.fixture(scope="module")
+def server(places: dict[str, Path]) -> Iterator[str]:
+    named = [f"{name}={folder}" for name, folder in places.items()]
+    with serving(*named, limits=LIMITS, device="cpu") as url:
+        yield url
+
+
+def hub(server: str, task: str) -> InferenceClient:
+    return InferenceClient(model=f"{server}/models/{task}")
+
+
+def opened(places: dict[str, Path], task: str) -> Any:
+    return seqloom.load(places[task], "cpu")
+
+
+def test_text_classification(server: str, places: dict[str, Path]) -> None:
+    found = hub(server, "text-classification").text_classification("a fine film")
+    (expected,) = opened(places, "text-classification").predict(["a fine film"])
+    assert {one.label: one.score for one in found} == pytest.approx(expected["probabilities"])
+    (best,) = hub(server, "text-classification").text_classification("a fine film", top_k=1)
+    assert best.label == expected["label"]
+
+
+def test_token_classification(server: str, places: dict[str, Path]) -> None:
+    text = "Anna1 Smith sees  Paris ."
+    client = hub(server, "token-classification")
+    found = client.token_classification(text, aggregation_strategy="none", ignore_labels=[])
+    (expected,) = opened(places, "token-classification").predict([text])
+    assert [one.entity for one in found] == expected["tags"]
+    assert [text[one.start : one.end] for one in found] == text.split()
+    for entity in client.token_classification(text, aggregation_strategy="simple"):
+        assert entity.word == text[entity.start : entity.end]
+
+
+def test_fill_mask(server: str, places: dict[str, Path]) -> None:
+    text = "the <mask> sees a cat"
+    found = hub(server, "fill-mask").fill_mask(text, top_k=3)
+    (expected,) = opened(places, "fill-mask").fill_masks([text], 3)
+    assert {one.token: one.score for one in found} == pytest.approx(
+        {one.id: one.probability for one in expected.masks[0]}
+    )
+    assert all("<mask>" not in one.sequence for one in found)
+
+
+def test_vectors(server: str, places: dict[str, Path]) -> None:
+    """By three clients, of a model that fills masks."""
+    texts = ["the dog sees a cat", "a park"]
+    expected = opened(places, "fill-mask").vectors(texts)
+    place = f"{server}/models/fill-mask/pipeline/"
+    vectors = InferenceClient(model=f"{place}feature-extraction").feature_extraction(texts[0])
+    np.testing.assert_allclose(vectors[0], expected[0], rtol=1e-5)
+    unit = InferenceClient(model=f"{place}feature-extraction").feature_extraction(
+        texts[0], normalize=True
+    )
+    assert np.linalg.norm(unit[0]) == pytest.approx(1, abs=1e-5)
+    with openai.OpenAI(base_url=f"{server}/v1", api_key="unused") as client:
+        answer = client.embeddings.create(model="fill-mask", input=texts)
+    found = np.array([one.embedding for one in answer.data], np.float32)
+    np.testing.assert_array_equal(found, expected)
+    (alike,) = InferenceClient(model=f"{place}sentence-similarity").sentence_similarity(
+        texts[0], other_sentences=[texts[0]]
+    )
+    assert alike == pytest.approx(1, abs=1e-5)
+
+
+def test_translation_and_summarization(server: str, places: dict[str, Path]) -> None:
+    text = "the cat sleeps at night"
+    (expected,) = opened(places, "translation").predict([text])
+    assert hub(server, "translation").translation(text).translation_text == expected
+    (expected,) = opened(places, "summarization").predict([text], beam=1)
+    found = hub(server, "summarization").summarization(text, generate_parameters={"num_beams": 1})
+    assert found.summary_text == expected
+    several = httpx.post(
+        f"{server}/models/translation", json={"inputs": [text, "", "a dog"]}
+    ).json()
+    assert several[1] == {"translation_text": ""}
+    assert [one["translation_text"] for one in several[::2]] == opened(
+        places, "translation"
+    ).predict([text, "a dog"])
+
+
+def test_text_generation(server: str, places: dict[str, Path]) -> None:
+    client = hub(server, "text-generation")
+    ((expected,),) = opened(places, "text-generation").generate(
+        ["a dog"], max_length=12, strategy="greedy"
+    )
+    assert client.text_generation("a dog", max_new_tokens=12) == expected.text
+    answer: Any = client.text_generation("a dog", max_new_tokens=12, details=True, seed=4)
+    ((expected,),) = opened(places, "text-generation").generate(
+        ["a dog"], max_length=12, strategy="sample", seed=4
+    )
+    assert answer.generated_text == expected.text
+    assert [token.id for token in answer.details.tokens] == expected.tokens
+    assert answer.details.seed == 4
+
+
+def test_image_classification(server: str, places: dict[str, Path], tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (8, 8)).astype(np.uint8)
+    place = tmp_path / "image.png"
+    Image.fromarray(pixels).save(place)
+    (expected,) = opened(places, "image-classification").predict([str(place)])
+    client = hub(server, "image-classification")
+    for found in (
+        client.image_classification(place),
+        client.image_classification(place.read_bytes(), top_k=2),
+    ):
+        assert {one.label: one.score for one in found} == pytest.approx(expected.probabilities)
+    for content in (b"no image", b"", io.BytesIO(place.read_bytes()).read()[:40]):
+        answer = httpx.post(f"{server}/models/image-classification", content=content)
+        assert answer.status_code == 400
+
+
+def test_the_verbs_answer_as_from_python(server: str, places: dict[str, Path]) -> None:
+    model = opened(places, "text-generation")
+    asked = {"model": "text-generation", "texts": ["a dog", "the cat"], "tokens": True}
+    scores = httpx.post(f"{server}/api/score", json=asked).json()["scores"]
+    for found, one in zip(scores, model.score(["a dog", "the cat"], tokens=True), strict=True):
+        assert found["log_probability"] == pytest.approx(one.log_probability, abs=1e-4)
+        assert len(found["table"]) == len(one.table)
+    asked = {"model": "text-generation", "prefix": "a do", "n": 3}
+    completions = httpx.post(f"{server}/api/complete", json=asked).json()["completions"]
+    assert [one["text"] for one in completions] == [one.text for one in model.complete("a do", 3)]
+    asked = {
+        "model": "text-generation",
+        "prompts": ["a"],
+        "decode": {"beam": 2, "n_best": 2, "max_length": 9},
+    }
+    texts = httpx.post(f"{server}/api/generate", json=asked).json()["texts"]
+    (expected,) = model.generate(["a"], beam=2, n_best=2, max_length=9)
+    assert [(one["text"], one["tokens"]) for one in texts] == [
+        (one.text, one.tokens) for one in expected
+    ]
+    asked = {"model": "text-classification", "inputs": ["a fine film"]}
+    answers = httpx.post(f"{server}/api/predict", json=asked).json()["answers"]
+    assert answers[0]["label"] in ("good", "bad")
