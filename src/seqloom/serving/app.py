@@ -13,7 +13,7 @@ from seqloom.serving.guard import Access, Guard
 from seqloom.serving.http_errors import RequestError, of_error
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.metrics import Metrics
-from seqloom.serving.routes import openai, tasks, verbs
+from seqloom.serving.routes import openai, page, tasks, verbs
 from seqloom.serving.served_models import ServedModels
 from seqloom.version import VERSION
 
@@ -45,9 +45,7 @@ async def no_route(_: Request, error: Exception) -> Response:
     return JSONResponse(wrong.content, status, error.headers)
 
 
-def make_app(
-    models: ServedModels, limits: ServerLimits, access: Access, root_path: str = ""
-) -> tuple[FastAPI, Guard]:
+def make_app(models: ServedModels, limits: ServerLimits, access: Access) -> tuple[FastAPI, Guard]:
     """The application, and the guard around it, which is what a server runs."""
     app = FastAPI(
         title="seqloom",
@@ -55,7 +53,6 @@ def make_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        root_path=root_path,
         redirect_slashes=False,
         exception_handlers={
             RequestError: request_error,
@@ -67,7 +64,7 @@ def make_app(
     )
     metrics = Metrics()
     app.state.models, app.state.limits, app.state.metrics = models, limits, metrics
-    for module in (openai, verbs, tasks):
+    for module in (page, openai, verbs, tasks):
         app.include_router(module.router)
     guard = Guard(app, access, limits, metrics)
     app.state.guard = guard

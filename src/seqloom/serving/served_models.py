@@ -96,8 +96,9 @@ class ServedModels:
             one.engine.stop()
 
 
-def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> ServedModels:
-    """Opens FOLDER or NAME=FOLDER each. Raises UsageError for a name that cannot be, or stands twice."""
+def named_folders(places: Sequence[str]) -> dict[str, str]:
+    """The folder of each name, of FOLDER or NAME=FOLDER each. Raises UsageError for a name that cannot be, or
+    stands twice."""
     named: dict[str, str] = {}
     for place in places:
         name, folder = name_and_folder(place)
@@ -111,8 +112,13 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
         named[name] = folder
     if not named:
         raise UsageError("serve needs a folder of a model; name one, or several")
+    return named
+
+
+def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> ServedModels:
+    """Opens each of the places. Raises UsageError as `named_folders` does, and where one is no model."""
     models = []
-    for name, folder in named.items():
+    for name, folder in named_folders(places).items():
         model: object = load(folder, device)
         if not isinstance(model, TrainedModel):
             raise UsageError(f"{printable(folder)}: a model of a plugin's task cannot be served")

@@ -22,7 +22,7 @@ from seqloom.serving.app import make_app
 from seqloom.serving.connections import bounded_protocol
 from seqloom.serving.guard import LOOPBACK, Access, Guard
 from seqloom.serving.limits import ServerLimits
-from seqloom.serving.served_models import ServedModels, open_models
+from seqloom.serving.served_models import ServedModels, named_folders, open_models
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,7 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = 8000
-    root_path: str = ""
-    """The prefix under which a proxy shows it."""
+    """0 takes a free one."""
 
 
 @final
@@ -59,17 +58,21 @@ class Server(uvicorn.Server):
         await asyncio.get_running_loop().run_in_executor(None, self._models.stop)
 
 
-def make_server(
-    models: ServedModels, address: Address, access: Access, limits: ServerLimits
-) -> Server:
-    """A server that is not running yet. Raises UsageError for an address that everyone may reach without a
-    key."""
+def require_key(address: Address, access: Access) -> None:
+    """Raises UsageError for an address that others can reach without a key."""
     if address.host not in LOOPBACK and not access.keys:
         raise UsageError(
             f"a server that others can reach ({printable(address.host)}) needs a key: set"
             f" {KEY_VARIABLE}, or name a file with --key-file"
         )
-    _, guard = make_app(models, limits, access, address.root_path)
+
+
+def make_server(
+    models: ServedModels, address: Address, access: Access, limits: ServerLimits
+) -> Server:
+    """A server that is not running yet. Raises UsageError as `require_key` does."""
+    require_key(address, access)
+    _, guard = make_app(models, limits, access)
     config = uvicorn.Config(
         guard,
         host=address.host,
@@ -88,6 +91,27 @@ def make_server(
     return Server(config, guard, models)
 
 
+def listening_socket(address: Address) -> socket.socket:
+    """Raises UsageError where it cannot listen."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address.host, address.port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise UsageError(
+            f"the server cannot listen on {printable(address.host)} port {address.port} ({error}); give"
+            " another --port or --host"
+        ) from None
+    return listening
+
+
+def url_of(address: Address, listening: socket.socket) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"http://{host}:{listening.getsockname()[1]}"
+
+
 def serve(
     *folders: str,
     address: Address | None = None,
@@ -97,19 +121,16 @@ def serve(
 ) -> None:
     """Serves models until it is told to stop (Ctrl-C, SIGTERM): run folders, or NAME=FOLDER."""
     limits, address = limits or ServerLimits(), address or Address()
-    models = open_models(folders, limits, device)
-    server = make_server(models, address, access or Access(), limits)
-    names = ", ".join(models.by_name)
-    logger.info(f"serving {names} at http://{address.host}:{address.port}{address.root_path}")
-    try:
-        server.run()
-    finally:
-        models.stop()
-    if not server.started:
-        raise UsageError(
-            f"the server could not listen on {printable(address.host)} port {address.port}; is it taken?"
-            " give another --port"
-        )
+    named_folders(folders)
+    require_key(address, access or Access())
+    with listening_socket(address) as listening:
+        models = open_models(folders, limits, device)
+        server = make_server(models, address, access or Access(), limits)
+        logger.info(f"serving {', '.join(models.by_name)} at {url_of(address, listening)}")
+        try:
+            server.run(sockets=[listening])
+        finally:
+            models.stop()
 
 
 @contextmanager
@@ -136,22 +157,16 @@ def served(
 ) -> Iterator[str]:
     """The same for models that are open. They are stopped at the end."""
     server = make_server(models, address, access, limits)
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((address.host, address.port))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    started = threading.Event()
-    while not server.started and thread.is_alive():
-        started.wait(0.01)
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    try:
-        yield f"http://{host}:{listening.getsockname()[1]}{address.root_path}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
+    with listening_socket(address) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield url_of(address, listening)
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def keys_from(path: str | None) -> tuple[str, ...]:

@@ -13,13 +13,12 @@ def serve(
     key_file: str | None = None,
     allow_host: Texts = (),
     cors: Texts = (),
-    root_path: str = "",
     limit: Texts = (),
 ) -> None:
     """Serve models over HTTP, for the clients of OpenAI and Hugging Face.
 
-    Language models answer /v1/completions and models of all tasks POST /models/NAME. GET /info shows every
-    limit. Ctrl-C or SIGTERM ends it once the running requests are answered.
+    Language models answer /v1/completions and models of all tasks POST /models/NAME; / is a page to try
+    them. GET /info shows every limit. Ctrl-C or SIGTERM ends it once the running requests are answered.
 
     Args:
         folder: A run folder, a Hugging Face directory or hf://NAME; or NAME=FOLDER, where NAME may hold "/".
@@ -30,7 +29,6 @@ def serve(
         allow_host: A name under which the server may be called beside localhost, such as that of a proxy.
             May be given again.
         cors: A page of another host that may ask, such as https://example.org. May be given again.
-        root_path: The prefix under which a proxy shows the server, such as /models.
         limit: NAME=NUMBER for a limit of GET /info, such as rows=32. May be given again.
     """
     from seqloom.run_file import parse, read_yaml
@@ -51,7 +49,7 @@ def serve(
     hosts = (*LOOPBACK, *allow_host) if host in LOOPBACK else (*LOOPBACK, host, *allow_host)
     serve_models(
         *folder,
-        address=Address(host=host, port=port, root_path=root_path),
+        address=Address(host=host, port=port),
         access=Access(keys=keys_from(key_file), hosts=hosts, origins=cors),
         limits=parse(ServerLimits, limits, "limit."),
     )

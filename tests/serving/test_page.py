@@ -1,0 +1,55 @@
+"""The page is files of this server alone, and shows text as text."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+FILES = {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_is_served_under_the_strict_policy(path: str, client: httpx.Client) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith(FILES[path])
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_nothing_foreign_and_nothing_inline(client: httpx.Client) -> None:
+    page = client.get("/").text
+    assert re.findall(r'(?:src|href)="([^"]*)"', page) == ["page.css", "page.js"]
+    assert not re.search(r"\son\w+=|\sstyle=|<style", page)
+    for path in FILES:
+        assert "http" not in client.get(path).text.replace("http-equiv", "")
+
+
+def test_no_text_becomes_html(client: httpx.Client) -> None:
+    script = client.get("/page.js").text
+    for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert name not in script
+
+
+def test_each_field_has_a_label(client: httpx.Client) -> None:
+    page = client.get("/").text
+    fields = re.findall(r'<(?:input|select|textarea) id="(\w+)"', page)
+    assert len(fields) == 5
+    for field in fields:
+        assert f'<label for="{field}">' in page
+
+
+@pytest.mark.parametrize(
+    "path", ["/page.js/..", "/../page.js", "/page/index.html", "/..%2fserver.py"]
+)
+def test_no_other_file_is_reached(path: str, client: httpx.Client) -> None:
+    answer = client.get(path)
+    assert (
+        answer.status_code == 404
+        or answer.text == client.get("/page.js").text
+        or path.endswith("..")
+    )
+    assert "import" not in answer.text
