@@ -92,6 +92,13 @@ def _column(value: object) -> object:
     return str(value) if type(value) is int and 0 < value < 10_000 else value
 
 
+def _in_words(value: object) -> object:
+    """A list as a text with commas between."""
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+_words = BeforeValidator(_in_words)
 Column = Annotated[str, BeforeValidator(_column)]
 Separator = Annotated[str, AfterValidator(_separator)]
 """A separator of texts, where \\t is a tab."""
@@ -358,6 +365,10 @@ class TrainConfig:
     """Steps between lines of metrics.jsonl."""
     tensorboard: bool = False
     """Also write the folder tensorboard/ (needs the extra `tensorboard`)."""
+    trackers: Annotated[
+        tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], _words
+    ] = ()
+    """Programs that are told the metrics too, such as wandb,mlflow; each needs the extra of its name."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """bfloat16: products in bf16 (autocast), weights and sums in float32."""
     device: str = "auto"

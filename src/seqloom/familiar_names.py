@@ -30,7 +30,7 @@ SETTINGS: dict[str, str] = {
     "train.window": "bptt tokens_per_sample block_size seq_len",
     "train.threads": "thread num_threads",
     "train.seed": "random_seed",
-    "train.tensorboard=true": "tensorboard_logdir",
+    "train.trackers": "report_to",
     "train.dtype=bfloat16": "bf16",
     "train.lora_rank": "lora_r",
     "train.word_vectors": "pretrained_vectors pretrainedvectors",

@@ -112,6 +112,7 @@ ADJUSTABLE: tuple[str, ...] = (
     "log_every",
     "patience",
     "tensorboard",
+    "trackers",
     "worker_timeout",
 )
 """Settings of training that may be changed in a run.yaml before it is resumed; the last bits change then."""

@@ -29,7 +29,7 @@ TRAIN = frozenset(
         *("objective", "learning_rate", "schedule", "warmup_steps", "layer_decay", "freeze"),
         *("relative_rate", "lora_rank", "lora_alpha", "lora_targets"),
         *("beta2", "weight_decay", "clip_norm", "label_smoothing"),
-        *("evaluate_every", "best", "patience", "log_every", "tensorboard"),
+        *("evaluate_every", "best", "patience", "log_every", "tensorboard", "trackers"),
         *("dtype", "device", "threads", "worker_timeout", "seed"),
     )
 )

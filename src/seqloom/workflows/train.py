@@ -41,7 +41,7 @@ from seqloom.runs.settings import (
     model_fields,
     read_resumed,
 )
-from seqloom.runs.tensorboard import open_board
+from seqloom.runs.trackers import open_trackers
 from seqloom.runs.unfinished_run import (
     begin_run,
     check_begun,
@@ -219,9 +219,18 @@ def _train(
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)))
     training = start_training(run_config, folder, world, data)
     log_start(training)
-    lines = TrainingLines(training.state) if progress is None and world.first else None
-    with stop_signals() as interrupted:
-        training.trainer(progress if world.first else None, interrupted, lines).run(training.state)
+    state, first_step = training.state, training.state.step
+    with contextlib.ExitStack() as stack:
+        receivers: list[Callable[[Metrics], None]] = []
+        if world.first:
+            receivers += stack.enter_context(open_trackers(run_config, folder, first_step))
+        if world.first and progress is None:
+            lines = TrainingLines(state)
+            progress = lines.progress
+            receivers.append(lines.record)
+        show = progress if world.first and progress is not None else (lambda _: None)
+        interrupted = stack.enter_context(stop_signals())
+        training.trainer(show, interrupted, receivers).run(state)
     return finish(run_config, folder, world, training.state)
 
 
@@ -241,14 +250,12 @@ class Training:
 
     def trainer(
         self,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[Progress], None],
         interrupted: Callable[[], int],
-        lines: TrainingLines | None = None,
+        receivers: Sequence[Callable[[Metrics], None]] = (),
     ) -> Trainer:
-        """`lines` says how far it is where `progress` does not."""
+        """`receivers` are given the records of metrics.jsonl too."""
         config = self.run_config.train
-        if progress is None:
-            progress = (lambda _: None) if lines is None else lines.progress
         return Trainer(
             model=self.model,
             objective=chosen_objective(config.objective, self.objective),
@@ -259,7 +266,7 @@ class Training:
             describe=self.data.describe,
             validate=self.validate,
             save=self.save,
-            log=self.log(lines),
+            log=self.log(receivers),
             progress=progress,
             interrupted=interrupted,
             evaluate_every=config.evaluate_every or max(self.state.total_steps // 20, 1),
@@ -286,18 +293,14 @@ class Training:
             prune_checkpoints(self.folder, steps)
         self.world.barrier()
 
-    def log(self, lines: TrainingLines | None) -> Callable[[Metrics], None]:
+    def log(self, receivers: Sequence[Callable[[Metrics], None]]) -> Callable[[Metrics], None]:
         """A function that takes a record of metrics.jsonl."""
-        has_board = self.run_config.train.tensorboard and self.world.first
-        board = open_board(self.folder, self.state.step) if has_board else None
 
         def write(record: Metrics) -> None:
             if self.world.first:
                 metrics_log.append(self.folder, record)
-            if board is not None:
-                board(record)
-            if lines is not None:
-                lines.record(record)
+            for receive in receivers:
+                receive(record)
 
         return write
 

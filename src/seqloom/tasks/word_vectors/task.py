@@ -27,7 +27,15 @@ TRAIN = frozenset(
     f"train.{name}"
     for name in (
         *("max_steps", "epochs", "min_steps", "batch_tokens", "learning_rate", "schedule"),
-        *("warmup_steps", "evaluate_every", "best", "patience", "log_every", "tensorboard"),
+        *(
+            "warmup_steps",
+            "evaluate_every",
+            "best",
+            "patience",
+            "log_every",
+            "tensorboard",
+            "trackers",
+        ),
         *("threads", "seed"),
     )
 )
