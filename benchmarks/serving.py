@@ -37,7 +37,7 @@ import torch
 
 import seqloom
 from benchmarks import report
-from seqloom.config import DataConfig, RunConfig
+from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.runs.write_run import write_finished_run
 from seqloom.text.special_tokens import SPECIAL_IDS
@@ -92,6 +92,7 @@ def write_checkpoint(place: Path, size: str) -> Path:
         output_dir=str(place / "run"),
         model={"name": "gpt", "size": size},
         data=DataConfig(train=("data.txt",)),
+        decode=DecodeConfig(strategy="sample"),
     )
     (place / "run").mkdir()
     write_finished_run(place / "run", run, GPT(config).eval(), tokenizer, [], None)
@@ -153,6 +154,8 @@ def ask(url: str, model: str, number: int, tokens: int) -> tuple[float, int]:
             if line.startswith("data: {") and '"error"' not in line:
                 first = first or time.perf_counter() - started
                 pieces += 1
+            elif '"error"' in line:
+                raise RuntimeError(line[:300])
     return first, pieces
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from tests.laws.conftest import made
+from tests.laws.conftest import LANGUAGE_MODELS, made
 
 from seqloom.decoding.continuous_batch import ContinuousBatch, RunningSearch
 from seqloom.decoding.generate import GenerationOptions, Search, finish, generate, search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.logits_processors import forbid, temperature, top_k
 from seqloom.decoding.long_context import generate_windows, search_windows
+from seqloom.decoding.prompt_states import PromptStates
 from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
 from seqloom.protocols import State
 from seqloom.testing.decodable import INPUTS
@@ -86,6 +87,18 @@ def first_state(subject: Subject, text: str) -> Callable[[], State]:
     return lambda: subject.begin([text])
 
 
+class Counted:
+    """A model that counts the tokens which it reads."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.tokens = model, 0
+
+    def __call__(self, tokens: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        self.tokens += tokens.numel()
+        logits, after = self.model(tokens, state)
+        return logits, after
+
+
 def summary(found: list[list[Hypothesis]] | None) -> list[tuple[list[int], bool, int, float]]:
     assert found is not None
     return [(h.tokens, h.finished, h.sample, round(h.score, 4)) for h in found[0]]
@@ -140,6 +153,38 @@ def test_a_text_longer_than_the_context_goes_on_beside_others() -> None:
     for running in several:
         assert running.hypotheses is not None
         assert [h.tokens for h in running.hypotheses[0]] == [h.tokens for h in expected]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind in LANGUAGE_MODELS and "prompted" not in kind]
+)
+def test_a_prompt_that_goes_on_from_an_earlier_one_is_read_from_there(kind: str) -> None:
+    """And finds the same, also while the earlier one still decodes."""
+    subject, counted = made(kind), Counted(made(kind).model)
+    batch = ContinuousBatch(counted)
+    sampling = options(Sampling(seed=5, samples=2))
+    prompt = [BOS, *[3 + number % 4 for number in range(20)]]
+    for length, read in ((17, 17), (21, 4), (21, 4), (15, 15), (20, 3)):
+        counted.tokens = 0
+        running = batch.add(search([prompt[:length]], [4], sampling, CPU), lambda: None)
+        batch.step()
+        # the rows that decode read one token each
+        decoded = 2 * sum(one.step is not None for one in batch._searches)
+        assert 0 <= counted.tokens - read <= 2 * decoded
+        while not running.ended:
+            batch.step()
+        expected = generate(subject.model, None, [prompt[:length]], [4], sampling)
+        assert summary(running.hypotheses) == summary(expected)
+
+
+def test_states_of_prompts_stay_within_their_bytes() -> None:
+    known = PromptStates(most_bytes=8 * 100)
+    for number in range(10):
+        known.keep([number] * 20, torch.zeros(1, 30, dtype=torch.float64))
+    found = [known.longest([number] * 21)[0] for number in range(10)]
+    assert found == [0] * 7 + [20] * 3, "the oldest ones made room"
+    known.keep([50] * 20, torch.zeros(1, 101, dtype=torch.float64))
+    assert known.longest([50] * 21) == (0, None), "one that is too large is not kept"
 
 
 def test_a_search_that_fails_fails_alone() -> None:

@@ -5,7 +5,8 @@ it asks of the model is put together with what the others ask:
 
     one step = prompts are read, up to `chunk` tokens of them, and then every live row reads its next token
 
-So a long prompt holds up the others for `chunk` tokens at most. Random numbers are a function of seed, sample
+So a long prompt holds up the others for `chunk` tokens at most, and one that goes on from a prompt that was
+read before is read from there (`prompt_states.py`). Random numbers are a function of seed, sample
 and step (`strategies.py`), so a text does not depend on who else is there.
 """
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from seqloom.decoding.decoder import Decoder, Prefill, Step
 from seqloom.decoding.generate import Search
 from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.prompt_states import PromptStates
 from seqloom.protocols import Decodable, State
 
 CHUNK = 256
@@ -46,6 +48,8 @@ class RunningSearch:
     """so many tokens of that have been read,"""
     state: State = None
     """and this is the state after them."""
+    reads_alone: bool = False
+    """Whether that state is of its one prompt alone, so that another prompt may go on from it."""
     step: Step | None = None
     """What its live rows read next."""
     rows: range = field(default_factory=lambda: range(0))
@@ -74,6 +78,7 @@ class ContinuousBatch:
         self._decoder = Decoder(model)
         self._chunk = chunk
         self._searches: list[RunningSearch] = []
+        self._known = PromptStates()
 
     def __len__(self) -> int:
         return len(self._searches)
@@ -117,12 +122,18 @@ class ContinuousBatch:
         """Reads on in the prompt of a search; how many tokens that were."""
         rows = len(call.prompts)
         start = running.already_read
-        columns = call.prompts[:, start : start + max(1, most // rows)]
         if not start:
             running.state = running.first_state()
+            running.reads_alone = running.state is None and rows == 1
+            if running.reads_alone:
+                start, running.state = self._known.longest(call.prompts[0].tolist())
+                running.already_read = start
+        columns = call.prompts[:, start : start + max(1, most // rows)]
         logits, running.state = self._decoder.read(columns, running.state)
         running.already_read += columns.shape[1]
         if running.already_read == call.prompts.shape[1]:
+            if running.reads_alone:
+                self._known.keep(call.prompts[0].tolist(), running.state)
             first = self._decoder.rows
             logits = self._decoder.join(logits, running.state, call.rows_per_input)
             running.rows = range(first, first + len(logits))

@@ -59,6 +59,11 @@ class Answering:
             raise RequestError(503, str(error)) from None
         self._jobs = jobs
 
+    @property
+    def more_to_come(self) -> bool:
+        """Whether an event is there already."""
+        return not self._events.empty()
+
     async def events(self) -> AsyncIterator[Event]:
         """Those of all jobs, until the last has its result. Raises RequestError where one fails,
         ClientLeftError where nobody waits any more."""

@@ -46,9 +46,13 @@ class EventStream(Response):
 
         try:
             async with self._answering.for_client(receive, self._seconds):
+                waiting = b""
                 async for content in self._objects:
-                    await write(event(content))
-                await write(DONE)
+                    waiting += event(content)
+                    if not self._answering.more_to_come:
+                        await write(waiting)
+                        waiting = b""
+                await write(waiting + DONE)
         except ClientLeftError:
             self._metrics.aborted += 1
             return

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -122,6 +123,8 @@ def serve(
     """Serves models until it is told to stop (Ctrl-C, SIGTERM): run folders, or NAME=FOLDER."""
     limits, address = limits or ServerLimits(), address or Address()
     named_folders(folders)
+    # the thread of an engine must not keep the event loop waiting
+    sys.setswitchinterval(0.001)
     require_key(address, access or Access())
     with listening_socket(address) as listening:
         models = open_models(folders, limits, device)

@@ -82,11 +82,16 @@ def output_for_source(
     return WritingJob(search=searching, first_state=first_state, rows=rows, finish=finish)
 
 
-def watch_tokens(listen: Callable[[list[NewToken]], None], top: int) -> Observer:
-    """Tells each new token of a greedy search, or of samples, with the `top` most likely in its place."""
+def watch_tokens(listen: Callable[[list[NewToken]], None], top: int | None) -> Observer:
+    """Tells each new token of a greedy search, or of samples, with the `top` most likely in its place; None:
+    without any numbers, which takes time."""
 
     def watch(step: DecodingStep) -> None:
         ids, parents = step.next_tokens.ids, step.next_tokens.parents
+        if top is None:
+            pairs = zip(step.extended.sample_index.tolist(), ids.tolist(), strict=True)
+            listen([NewToken(sample, id, 0.0) for sample, id in pairs])
+            return
         log_probs = step.log_probs if parents is None else step.log_probs[parents]
         chosen = log_probs.gather(1, ids[:, None])[:, 0].tolist()
         alternatives = top_of(log_probs, top)

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, final
 
 from seqloom.config import DecodeConfig
@@ -53,7 +54,7 @@ class Asked:
     def run(self) -> LoadedRun:
         return self.served.text_run
 
-    @property
+    @cached_property
     def strategy(self) -> Strategy:
         return strategy_of(self.decode)
 
@@ -227,7 +228,7 @@ class Completions:
     def _writing(self, number: int, read: Sequence[int]) -> Job:
         asked, watch = self.asked, None
         if asked.single_steps and (asked.stream or asked.logprobs is not None):
-            watch = watch_tokens(self.answering.listener(2 * number), asked.logprobs or 0)
+            watch = watch_tokens(self.answering.listener(2 * number), asked.logprobs)
         finish = self.answering.finisher(2 * number)
         try:
             return continuation(asked.run, read, asked.decode, asked.new_tokens, watch, finish)
