@@ -218,6 +218,8 @@ class DataConfig:
     spaces, WordPiece, or unigram (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
     """The most entries of the vocabulary."""
+    minimum_count: Positive = 1
+    """Words that occur less often are no entries of the vocabulary (word2vec: 5)."""
     learn_from: Positive = 100_000_000
     """Of a corpus of documents: the tokenizer is trained on this many characters from the beginning;
     `characters` is trained on all."""

@@ -93,7 +93,9 @@ def learned_tokenizer(
     the task needs (`extend`), and writes it."""
     if not first or (folder / run_folder.TOKENIZER).exists():
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
-    tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
+    tokenizer = train_tokenizer(
+        texts(), data.tokenizer, data.vocabulary, data.normalisation, data.minimum_count
+    )
     sized = data.tokenizer not in ("bytes", "characters")
     if sized and tokenizer.vocabulary_size < data.vocabulary:
         logger.info(

@@ -322,8 +322,10 @@ def train_tokenizer(
     kind: str = "bpe",
     vocabulary: int = 8000,
     normalisation: Normalisation = "none",
+    minimum_count: int = 1,
 ) -> TextTokenizer:
-    """Learns a tokenizer of at most `vocabulary` ids, the 16 special ones included.
+    """Learns a tokenizer of at most `vocabulary` ids, the 16 special ones included, and of words that occur
+    at least `minimum_count` times.
 
     Where the text allows fewer, `vocabulary_size` is smaller; that is no error. The same texts give the same
     ids, in any order and on any number of threads. Case is kept; `normalisation` "nfc" composes characters
@@ -346,7 +348,7 @@ def train_tokenizer(
     require_vocabulary(kind, vocabulary, KINDS[kind].min_vocabulary)
     prepare_for_fork()
     with panics_are_errors("train"):
-        learned = learn(kind, checked_texts(texts), vocabulary, normalisation)
+        learned = learn(kind, checked_texts(texts), vocabulary, normalisation, minimum_count)
         return TextTokenizer(kind, learned, normalisation)
 
 

@@ -38,11 +38,18 @@ MAX_SENTENCE = 4000
 
 
 def learn(
-    kind: str, texts: Iterable[str], vocabulary: int, normalisation: Normalisation
+    kind: str,
+    texts: Iterable[str],
+    vocabulary: int,
+    normalisation: Normalisation,
+    minimum_count: int = 1,
 ) -> Learned:
-    """At most `vocabulary` entries. Raises UsageError where there must be more, DataError where the texts are
-    empty."""
-    return LEARN[kind](_not_all_empty(texts), vocabulary, normalisation)
+    """At most `vocabulary` entries; of words those that occur at least `minimum_count` times. Raises
+    UsageError where there must be more, DataError where the texts are empty."""
+    learn_kind = LEARN[kind]
+    if minimum_count > 1:
+        learn_kind = partial(_words, kind=kind, minimum_count=minimum_count)
+    return learn_kind(_not_all_empty(texts), vocabulary, normalisation)
 
 
 def require_vocabulary(kind: str, vocabulary: int, smallest: int, why: str = "") -> None:
@@ -75,12 +82,18 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
 
 
 def _words(
-    texts: Iterable[str], vocabulary: int, normalisation: Normalisation, kind: str = "words"
+    texts: Iterable[str],
+    vocabulary: int,
+    normalisation: Normalisation,
+    kind: str = "words",
+    minimum_count: int = 1,
 ) -> Learned:
     """The most frequent words; of words that are equally frequent the first by code points."""
     # one more than asked for: the unknown word, which a text may spell, is left out again
     most = vocabulary - len(SPECIALS) + 1
-    trainer = trainers.WordLevelTrainer(vocab_size=most, show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=most, min_frequency=minimum_count, show_progress=False
+    )
     pre_tokenizer = KINDS[kind].pre_tokenizer()
     learned = _train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation)
     words = [word for word in by_id(learned.vocabulary) if word != UNKNOWN_WORD]

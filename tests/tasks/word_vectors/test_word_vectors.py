@@ -21,6 +21,7 @@ from seqloom.text.vectors.fasttext_model import fnv1a
 from seqloom.text.vectors.word_vectors import read_word_vectors
 from seqloom.training.distributed import World
 from seqloom.training.loop import Progress
+from seqloom.workflows.check import check
 from seqloom.workflows.exchange import export_model
 from seqloom.workflows.train import refuse_workers, train
 
@@ -243,6 +244,37 @@ def test_phrases_are_joined_and_found_as_they_are_written(
     assert vectors.evaluate([str(tmp_path / "pairs.txt")]).metrics["pairs"] == 2
     with pytest.raises(UsageError, match="must have a vector, but king has none"):
         vectors.vector("king")
+
+
+def test_rare_words_are_no_entries(text: Path, tmp_path: Path) -> None:
+    folder = trained(text, tmp_path / "run", "data.minimum_count=2")
+    words = {word.decode() for word in seqloom.load(folder).run.tokenizer.token_bytes if word}
+    assert words == {word for group in GROUPS for word in group}
+
+
+def test_check_shows_what_is_left_of_a_text_as_words(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b c\na a rare b\na one\n" * 300 + "last\n", "utf-8")
+    settings = ["data.minimum_count=301", "model.window=1", "model.subsample=0.1"]
+    paths, held_out = [str(tmp_path / "text.txt")], [str(tmp_path / "text.txt")]
+    report = check("word-vectors", paths, held_out, [], settings)
+    # a and b are left of 2,701 words and 901 ends of lines
+    assert report.tokenizer["vocabulary"] == 2
+    left_out = report.tokenizer["left out of train, percent"]
+    assert left_out == pytest.approx(100 * 901 / 3602, abs=1e-3)
+    assert report.training["words"] == 1800
+    frequent = report.tokenizer["frequent"]
+    ratio = 0.1 / (1200 / 1800)
+    assert frequent["a"] == {"count": 1200, "kept": round(ratio**0.5 + ratio, 4)}
+    read = 1200 * (ratio**0.5 + ratio) + 600 * (0.3**0.5 + 0.3)
+    assert report.training["words read an epoch"] == round(read)
+    assert report.training["seconds_a_step"] > 0
+    pairs = check("word-vectors", paths, held_out, [], [*settings[:2], "model.subsample=0"])
+    # a b; a a b; a: two neighbours, then four, then none
+    assert pairs.training["pairs an epoch (from its first step)"] == 6 * 300
+    glove = check("word-vectors", paths, [], [], settings[:2], model="glove")
+    assert glove.training["pairs of near words"] == 3
+    with pytest.raises(UsageError, match="--test changes nothing"):
+        check("word-vectors", paths, [], paths, [])
 
 
 def test_products_are_3cosmul(run: Path, tmp_path: Path) -> None:

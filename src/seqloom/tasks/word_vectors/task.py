@@ -14,6 +14,7 @@ from seqloom.protocols import Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, TRAINED_ON, data
 from seqloom.tasks.word_vectors.cells import CellTrainingData, prepare_cells
+from seqloom.tasks.word_vectors.check_word_vectors import check_word_vectors
 from seqloom.tasks.word_vectors.training_data import (
     SentenceCorpus,
     prepare_sentences,
@@ -85,11 +86,12 @@ WORD_VECTORS = Task(
     models=("word2vec", "glove"),
     settings=READING
     | TRAINED_ON
-    | data("tokenizer", "vocabulary", "normalisation", "learn_from", "phrases")
+    | data("tokenizer", "vocabulary", "normalisation", "learn_from", "phrases", "minimum_count")
     | TRAIN,
     reading=READING,
     open=partial(open_text_model, WordVectorModel),
     training_data=prepare,
+    check=partial(check_word_vectors, prepare),
     forms=forms_of_documents,
     defaults=defaults,
     unused=unused,

@@ -68,24 +68,28 @@ class SentenceCorpus(PieceTrainingData):
         return f"the text from {self.corpus.place(int(self.corpus.offsets[first]))} on"
 
     def objective(self) -> Word2VecObjective:
-        return self._objective
+        return Word2VecObjective(self.options)
 
     @cached_property
-    def _objective(self) -> Word2VecObjective:
+    def options(self) -> WindowSampling:
         c, counts = self.config, self._counts
-        return Word2VecObjective(
-            WindowSampling(
-                window=c.window,
-                drawn_window=c.drawn_window,
-                negatives=c.negatives,
-                cbow=c.architecture == "cbow",
-                kept=kept_probabilities(counts, c.subsample, c.subsample_formula),
-                # a word that does not occur is never drawn, also where the power is 0
-                noise=noise_table(np.where(counts > 0, counts**c.noise_power, 0.0)),
-                softmax=c.loss == "softmax",
-                pieces=word_pieces(self.tokenizer.token_bytes, c),
-            )
+        return WindowSampling(
+            window=c.window,
+            drawn_window=c.drawn_window,
+            negatives=c.negatives,
+            cbow=c.architecture == "cbow",
+            kept=kept_probabilities(counts, c.subsample, c.subsample_formula),
+            # a word that does not occur is never drawn, also where the power is 0
+            noise=noise_table(np.where(counts > 0, counts**c.noise_power, 0.0)),
+            softmax=c.loss == "softmax",
+            pieces=word_pieces(self.tokenizer.token_bytes, c),
         )
+
+    def pairs_an_epoch(self) -> int:
+        """As its first step has them."""
+        piece = self._piece(self.corpus, 0, 0)
+        pairs = int(self.objective()(self.start.build().model, piece).count)
+        return round(pairs * int(self._counts.sum()) / max(len(piece.words), 1))
 
     def initialise(self, model: nn.Module) -> None:
         """A word that is nowhere in the training text has no vector: 0."""
@@ -101,7 +105,7 @@ class SentenceCorpus(PieceTrainingData):
         """The mean loss of a pair of words, with draws that are always the same."""
         total, count = 0.0, 0
         for number in range(len(self._ends(self.validation)) - 1):
-            loss = self._objective(model, self._piece(self.validation, number, MEASURED))
+            loss = self.objective()(model, self._piece(self.validation, number, MEASURED))
             total, count = total + float(loss.total), count + int(loss.count)
         return {"loss": total / max(count, 1), "pairs": count}
 
