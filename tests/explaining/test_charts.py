@@ -132,8 +132,8 @@ def test_every_kind_of_weights(weights: Any) -> None:
     assert [row["weight"] for row in rows] == [[0.25] * 3] * 2
 
 
-def test_colours_span_0_to_1_unless_stretched() -> None:
-    def scale(**options: bool) -> tuple[list[float], str]:
+def test_colours_span_0_to_1_or_less() -> None:
+    def scale(**options: float) -> tuple[list[float], str]:
         colour = attention_heat_map([[0.1, 0.2]], ["a", "b"], ["c"], **options).to_dict()[  # type: ignore[arg-type]
             "encoding"
         ]["color"]
@@ -141,7 +141,7 @@ def test_colours_span_0_to_1_unless_stretched() -> None:
         return colour["scale"]["domain"], colour["legend"]["title"]
 
     assert scale() == ([0, 1], "weight")
-    assert scale(stretch=True) == ([0, 0.2], "weight (0 to max)")
+    assert scale(highest=0.2) == ([0, 0.2], "weight")
 
 
 def test_equal_steps_of_weight_are_equal_steps_of_lightness(tmp_path: Path) -> None:

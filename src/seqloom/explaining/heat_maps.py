@@ -37,7 +37,7 @@ def attention_heat_map(
     title: str = "",
     subtitle: str = "",
     pieces: bool = False,
-    stretch: bool = False,
+    highest: float = 1.0,
     axes: tuple[str, str] = ("source", "target"),
 ) -> alt.Chart:
     """What each target word attended to: one cell for each pair of positions, in reading order (Bahdanau et
@@ -45,8 +45,8 @@ def attention_heat_map(
 
     `weights` is `(target, source)` in 0..1, anything that numpy can read. `source` runs along the top and
     `target` down the side; a word that comes twice has two columns. Colours span 0..1, so that pictures can
-    be compared; `stretch` spans 0 to the largest weight instead, for attention that is spread thin, and the
-    legend says so. `axes` names the sides.
+    be compared; with a lower `highest`, for attention that is spread thin, larger weights are as dark as it.
+    `axes` names the sides.
 
     With `pieces` the words are pieces of a tokenizer: the space (or `▁`) that starts a word is dropped, and a
     piece that continues a word is shown with a `·` before it. Otherwise words are shown as they are, and
@@ -69,10 +69,9 @@ def attention_heat_map(
     angle = 0
     if max(map(_label_width, columns)) * font > cell - 4:
         angle = -45 if cell > 20 else -90
-    top = (float(grid.max()) or 1.0) if stretch else 1.0
     legend = alt.Legend(
-        title="weight (0 to max)" if stretch else "weight",
-        values=[top * step / 4 for step in range(5)],
+        title="weight",
+        values=[highest * step / 4 for step in range(5)],
         format=".2~g",
         gradientLength=max(110, min(200, cell * len(rows))),
     )
@@ -90,8 +89,9 @@ def attention_heat_map(
     )
     x_axis = word_axis(columns, source_title, font, orient="top", labelAngle=angle)
     y_axis = word_axis(rows, target_title, font, orient="left")
-    color = alt.Color("weight:Q", scale=weight_scale(0, top), legend=legend)
-    chart = _heat_map(cells, cell, x_axis, y_axis, color=color, tooltip=tooltip)
+    color = alt.Color("weight:Q", scale=weight_scale(0, highest), legend=legend)
+    shape = len(rows), len(columns)
+    chart = _heat_map(cells, cell, shape, (x_axis, y_axis), color=color, tooltip=tooltip)
     return styled(chart, title, subtitle, cell * len(columns) + 120, title or "Attention")
 
 
@@ -103,6 +103,7 @@ def head_heat_maps(
     title: str = "",
     subtitle: str = "",
     pieces: bool = False,
+    highest: float = 1.0,
 ) -> alt.Chart:
     """`weights` is `(layers, heads, target, source)` in 0..1; the rest is as for `attention_heat_map`. Layers
     and heads are counted from 1. Where all weights would be too many for a picture, a cell is the largest
@@ -145,12 +146,17 @@ def head_heat_maps(
     # pixels: 14 up to 18 words, 5 from 52 on
     cell = max(5, min(14, 260 // max(len(columns), len(rows))))
     font = max(7, cell - 3)
+    every = -(-(font + 1) // cell)
+    legend = alt.Legend(title="weight", format=".2~g")
     chart = _heat_map(
-        _cells(records).mark_rect(stroke="white", strokeWidth=0.5, aria=False),
+        _cells(records).mark_rect(stroke="white", strokeWidth=min(0.5, cell / 20), aria=False),
         cell,
-        word_axis(columns, "", font, orient="bottom", labelAngle=-90),
-        word_axis(rows, "", font, orient="left"),
-        color=alt.Color("weight:Q", scale=weight_scale(0, 1), legend=alt.Legend(title="weight")),
+        (len(rows), len(columns)),
+        (
+            word_axis(columns, "", font, every, orient="bottom", labelAngle=-90),
+            word_axis(rows, "", font, every, orient="left"),
+        ),
+        color=alt.Color("weight:Q", scale=weight_scale(0, highest), legend=legend),
         row=alt.Row("layer:O", title=None, header=header("layer")),
         column=alt.Column("head:O", title=None, header=header("head")),
     )
@@ -190,12 +196,13 @@ def _cells(records: list[Fields]) -> alt.Chart:
 
 
 def _heat_map(
-    cells: alt.Chart, cell: int, x_axis: alt.Axis, y_axis: alt.Axis, **channels: Any
+    cells: alt.Chart, cell: int, shape: tuple[int, int], axes: Sequence[alt.Axis], **channels: Any
 ) -> alt.Chart:
-    """The cells, each a square of `cell` pixels, between two axes of words."""
+    """The cells `(rows, columns)`, each a square of `cell` pixels, between the axes of columns and of
+    rows."""
     import altair as alt
 
-    columns, rows = (len(axis["values"]) for axis in (x_axis, y_axis))
+    (rows, columns), (x_axis, y_axis) = shape, axes
     chart: alt.Chart = cells.encode(
         x=alt.X("source:O", scale=cell_scale(columns), axis=x_axis),
         y=alt.Y("target:O", scale=cell_scale(rows), axis=y_axis),
@@ -215,7 +222,7 @@ def weight_scale(lowest: float, highest: float) -> alt.Scale:
     """Colours of weights."""
     import altair as alt
 
-    return alt.Scale(domain=[lowest, highest], range=BLUES, interpolate="lab")
+    return alt.Scale(domain=[lowest, highest], range=BLUES, interpolate="lab", clamp=True)
 
 
 def signed_scale(largest: float) -> alt.Scale:
@@ -300,13 +307,14 @@ def _label_width(word: str) -> float:
     return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.58 for c in word)
 
 
-def word_axis(labels: list[str], title: str, font: int, **options: Any) -> alt.Axis:
-    """An axis over positions whose labels are words. The words are a JSON list, which no word can leave."""
+def word_axis(labels: list[str], title: str, font: int, every: int = 1, **options: Any) -> alt.Axis:
+    """An axis over positions whose labels are words, all or every second, third, ... of them. The
+    words are a JSON list, which no word can leave."""
     import altair as alt
 
     return alt.Axis(
         title=title or None,
-        values=list(range(len(labels))),
+        values=list(range(0, len(labels), every)),
         labelExpr=f"{json.dumps(labels)}[datum.value]",
         labelFontSize=font,
         labelLimit=0,

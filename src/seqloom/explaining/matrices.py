@@ -74,7 +74,7 @@ def matrices_chart(
 
     labels = word_labels(columns, pieces)
     room = _WIDEST if any(one.texts for one in matrices) else 26
-    cell = max(_NARROWEST, min(room, 900 // len(columns)))
+    cell = max(_NARROWEST, min(room, 1200 // len(columns)))
     parts: list[alt.Chart | alt.LayerChart] = []
     for number, matrix in enumerate(matrices):
         last = bars is None and number == len(matrices) - 1

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,6 +40,10 @@ HOW_TO_READ = (
     "A row is what looks, a column what is looked at; a row sums to 1. It shows where the model looked, not"
     " why it answered so."
 )
+
+
+LONG = 40
+"""Tokens from which on colours do not span 0..1."""
 
 
 class ChosenMaps(NamedTuple):
@@ -127,7 +132,11 @@ def draw_maps(
 ) -> alt.Chart:
     """One head with its words, or all of them small; `pieces` as in `attention_heat_map`."""
     weights, few = maps.weights.double().numpy(), maps.weights.shape[:2] == (1, 1)
-    subtitle = HOW_TO_READ
+    subtitle, highest = HOW_TO_READ, 1.0
+    if weights.shape[-1] > LONG:
+        # attention to many tokens is spread thin: a tenth of the rows reach the darkest colour
+        highest = max(0.01, float(np.quantile(weights.max(axis=-1), 0.9)))
+        subtitle += f" Weights from {highest:.2g} on are as dark as can be."
     if weights.ndim == 2 or few:
         weights = weights.reshape(weights.shape[-2:])
         axes = ("source", "written") if maps.part.endswith("cross") else ("looked at", "looking")
@@ -139,7 +148,14 @@ def draw_maps(
             subtitle=subtitle,
             pieces=pieces,
             axes=axes,
+            highest=highest,
         )
     return head_heat_maps(
-        weights, looked_at, looking, title=maps.title, subtitle=subtitle, pieces=pieces
+        weights,
+        looked_at,
+        looking,
+        title=maps.title,
+        subtitle=subtitle,
+        pieces=pieces,
+        highest=highest,
     )
