@@ -14,6 +14,7 @@ from tests.laws.conftest import made
 from seqloom.decoding.generate import GenerationOptions, Observer, generate, search
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import Sampling
+from seqloom.errors import UsageError
 from seqloom.serving.engine import (
     Engine,
     EngineLimits,
@@ -153,6 +154,12 @@ def test_the_queue_is_bounded(engine: Engine) -> None:
         assert len(results.next()[0][0].tokens) == 2
     engine.submit([writing(results, 2)])
     results.next()
+
+
+def test_a_job_that_could_never_begin_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="at most 4 rows, but one needs 5"):
+        engine.submit([writing(Results(), 2, samples=5)])
+    assert engine.waiting == 0
 
 
 def test_what_came_meanwhile_is_read_together(engine: Engine) -> None:

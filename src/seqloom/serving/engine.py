@@ -19,7 +19,7 @@ import torch
 
 from seqloom.decoding.continuous_batch import ContinuousBatch, RunningSearch
 from seqloom.decoding.generate import Search
-from seqloom.errors import SeqloomError
+from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import Decodable, State
 
@@ -143,6 +143,11 @@ class Engine:
     def submit(self, jobs: Sequence[Job]) -> None:
         """Takes the jobs of one request, all or none. Each is finished, unless it is cancelled. Raises
         OverloadedError where too many requests wait."""
+        rows = [job.rows for job in jobs if isinstance(job, WritingJob)]
+        if max(rows, default=0) > self._limits.rows:
+            raise UsageError(
+                f"a text must need at most {self._limits.rows} rows, but one needs {max(rows)}"
+            )
         submission = Submission(jobs)
         with self._changed:
             if self._stopping:

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.strategies import strategy_of
+from seqloom.decoding.string_constraints import cut_at
 from seqloom.errors import DataError, SeqloomError
-from seqloom.run_file import parse
 from seqloom.serving.answering import Answering
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.limits import ServerLimits
@@ -227,7 +227,8 @@ async def outputs(
         if text.strip():
             best = hypotheses_of(next(results), strategy_of(decode))[0]
             state.metrics.generated_tokens += len(best.tokens)
-            written = run.tokenizer.decode([*special_ids.bos[1:], *best.tokens])
+            tokens = [*special_ids.bos[1:], *best.tokens]
+            written = cut_at(run.tokenizer.decode(tokens), decode.stop)
         found.append({name: written})
     return found
 
@@ -258,7 +259,12 @@ def pair_settings(
     except SeqloomError as error:
         raise RequestError(400, str(error), "generate_parameters") from None
     if decode.strategy == "beam" and decode.beam > limits.rows:
-        decode = parse(DecodeConfig, {**vars(decode), "beam": limits.rows}, "")
+        raise RequestError(
+            400,
+            f"this model searches with a beam of {decode.beam}, but the server decodes {limits.rows} rows at"
+            " most; give a smaller num_beams",
+            "generate_parameters",
+        )
     return decode
 
 
