@@ -18,9 +18,9 @@ from typing import Any
 from torch import nn
 
 from seqloom import files
+from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import dtype_name
-from seqloom.interop.export import target_of
 from seqloom.interop.onnx.check import check
 from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
@@ -29,6 +29,7 @@ from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import EncoderDecoder
 from seqloom.registry import hub_task
 from seqloom.runs import run_folder
+from seqloom.tasks.text.head_task import encoding_options
 from seqloom.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,24 @@ given = {"inputs": inputs, "mask": np.ones_like(inputs, bool), "segments": np.ze
 names = [value.name for value in model.get_inputs()]
 hidden, *heads = model.run(None, {name: given[name] for name in names})
 print(hidden.shape)
+"""
+
+ANSWER_TEXT = """\
+import json
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+about = json.load(open("onnx.json", encoding="utf-8"))
+tokenizer = Tokenizer.from_file("tokenizer.json")
+model = onnxruntime.InferenceSession("model.onnx")
+
+ids = tokenizer.encode("A text to read.", add_special_tokens=False).ids
+# several texts are rows that are padded with -1 at the end
+tokens = np.array([[*about["row"]["prefix"], *ids, *about["row"]["suffix"]]])
+(answers,) = model.run(None, {"tokens": tokens})
+print(about["labels"][answers[0].argmax()] if about["labels"] else answers[0])
 """
 
 CLASSIFY_IMAGE = """\
@@ -125,10 +144,6 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     else:
         run = run_folder.load_run(folder, "cpu")
         model, tokenizer = run.model, run.tokenizer
-    if isinstance(model, EncoderWithHead):
-        raise UsageError(
-            f"ONNX holds no encoder with a head yet, but {printable(folder)} is one{_other_format(run)}"
-        )
     if hub_task(str(task)) == "translation" and not isinstance(model, EncoderDecoder):
         raise UsageError(
             f"ONNX holds no language model that reads a source and writes a target yet, but"
@@ -138,7 +153,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     files.require_unicode(target.absolute())
     with files.atomic_folder(target, "an exported model") as temporary:
         graphs, difference = _write_graphs(model.float(), temporary)
-        about = {
+        about: dict[str, Any] = {
             "seqloom_version": VERSION,
             "model": type(model).__name__,
             "task": task,
@@ -150,6 +165,10 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             files.write_atomic(temporary / run_folder.PREPROCESSOR, preprocessor)
         else:
             about["special_ids"] = tokenizer.special_ids._asdict()
+            if isinstance(model, EncoderWithHead):
+                template = encoding_options(model.config, tokenizer, DataConfig()).template
+                about["labels"] = list(model.config.labels)
+                about["row"] = {"prefix": template.prefix, "suffix": template.suffix}
             content = tokenizer.to_json()
             if not tokenizer.pretrained:
                 content = with_whole_texts(content)
@@ -159,19 +178,6 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         files.write_atomic(temporary / "README.md", read_me(target.resolve().name, graphs, program))
     names = sorted(path.name for path in target.iterdir())
     return {"output": out, "files": names, "largest_difference": difference}
-
-
-def _other_format(run: run_folder.LoadedRun) -> str:
-    """What to do with a model that ONNX does not hold; empty where the hub has no such model either."""
-    config: Any = run.model.config
-    origin = run_folder.origin_of(run.folder)
-    try:
-        target_of(
-            run.model_type, config, hub_task(run.task), None if origin is None else origin.content
-        )
-    except UsageError:
-        return ""
-    return "; export it with --format huggingface"
 
 
 def _write_graphs(model: nn.Module, folder: Path) -> tuple[ModelGraphs, float]:
@@ -187,6 +193,8 @@ def _write_graphs(model: nn.Module, folder: Path) -> tuple[ModelGraphs, float]:
 
 def example(graphs: ModelGraphs, *, texts: bool) -> str:
     """A program that runs the graphs, in the folder that holds them."""
+    if graphs.step is None and graphs.graphs[0].metadata:
+        return ANSWER_TEXT
     if graphs.step is None:
         return ENCODE_TEXT if texts else CLASSIFY_IMAGE
     start = FROM_PROMPT if graphs.encoder is None else FROM_SOURCE

@@ -15,9 +15,11 @@ import torch
 from torch import Generator, Tensor
 
 from seqloom.errors import SeqloomError
+from seqloom.interop.onnx.encoders_with_heads import batch_of, require_one_row
 from seqloom.interop.onnx.graph import Graph, ModelGraphs
 from seqloom.interop.onnx.transformers import encoder_outputs
 from seqloom.models.bert import Bert
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
@@ -77,6 +79,19 @@ def encoder_case(model: Bert, shape: Shape, generator: Generator) -> Case:
     return [
         Call(inputs, outputs, {name: mask[:, 0] if name == "pooled" else mask for name in outputs})
     ]
+
+
+def answer_case(model: EncoderWithHead, shape: Shape, generator: Generator) -> Case:
+    require_one_row(model)
+    tokens = torch.randint(
+        model.config.vocabulary_size, (shape.rows, shape.steps), generator=generator
+    )
+    if shape.rows > 1 and shape.steps > 2:
+        tokens[1, -2:] = -1
+    batch = batch_of(tokens)
+    answers = model.head.probabilities(model(batch), batch)
+    name = "probabilities" if model.config.labels else "score"
+    return [Call({"tokens": tokens}, {name: answers}, {name: _all_rows(shape)})]
 
 
 def decoder_case(model: Decoder, shape: Shape, generator: Generator) -> Case:

@@ -56,6 +56,8 @@ class Graph(NamedTuple):
     """Takes the inputs in order, and returns the outputs in order."""
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    metadata: Mapping[str, str] = {}
+    """What the file says beside the graph, such as the labels of its outputs."""
 
     @property
     def file(self) -> str:
@@ -177,6 +179,7 @@ def _exported(graph: Graph) -> torch.onnx.ONNXProgram:
         custom_translation_table={torch.ops.aten.cummax.default: _cummax},
     )
     assert program is not None
+    program.model.metadata_props.update(graph.metadata)
     written = (*program.model.graph.inputs, *program.model.graph.outputs)
     for onnx_value, named in zip(written, (*graph.inputs, *graph.outputs), strict=True):
         onnx_value.shape = ir.Shape(named.shape)

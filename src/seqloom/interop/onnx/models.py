@@ -1,6 +1,7 @@
 """The families of models that ONNX holds, and how each is compared with its graphs.
 
     an encoder           `model`: inputs and mask (images) -> hidden states, and what the heads make of them
+    one with a head      `model`: tokens of texts -> the probabilities of their labels, or a number
     a language model     `step`: tokens and state -> logits after the last token, and the state
     an encoder-decoder   `encoder`: source -> the first state of the decoder, and the memory; `step` as above
 
@@ -19,9 +20,18 @@ from torch import nn
 
 from seqloom.errors import UsageError
 from seqloom.interop.onnx import recurrent, transformers
-from seqloom.interop.onnx.check import SHAPES, Case, decoder_case, encoder_case, image_case
+from seqloom.interop.onnx.check import (
+    SHAPES,
+    Case,
+    answer_case,
+    decoder_case,
+    encoder_case,
+    image_case,
+)
+from seqloom.interop.onnx.encoders_with_heads import answering_graphs
 from seqloom.interop.onnx.graph import ModelGraphs
 from seqloom.models.bert import Bert
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
@@ -46,6 +56,7 @@ FAMILIES: dict[type[nn.Module], OnnxFamily] = {
     Transformer: OnnxFamily(transformers.transformer_graphs, decoder_case),
     T5: OnnxFamily(transformers.t5_graphs, decoder_case),
     ViT: OnnxFamily(transformers.vit_graphs, image_case),
+    EncoderWithHead: OnnxFamily(answering_graphs, answer_case),
 }
 
 
