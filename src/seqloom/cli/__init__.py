@@ -136,7 +136,18 @@ def _in_our_words(words: list[str]) -> list[str]:
     rest, notices = understood(app, verb, rest, lambda: names_of_the_program(VERBS))
     for notice in notices:
         logger.info(notice)
-    return [verb, *rest]
+    return [verb, *(_as_file(word) for word in rest)]
+
+
+def _as_file(word: str) -> str:
+    """A data set of the hub as the file that holds it."""
+    if not word.startswith("hf://datasets/"):
+        return word
+    from seqloom.interop.hub_datasets import fetched_dataset
+
+    path = fetched_dataset(word)
+    logger.info(f"{printable(word)} is {path}")
+    return path
 
 
 def _check_model(words: list[str]) -> None:
