@@ -49,7 +49,7 @@ def coloured_text(
         if column and column + width > COLUMNS:
             line, column = line + 1, 0.0
         record: Fields = {"x": column, "x2": column + width, "y": line, "y2": line + 0.86}
-        record |= {"word": label, "value": float(value), "dark": abs(value) > 0.6 * largest}
+        record |= {"word": label, "value": float(value), "dark": abs(value) > 0.5 * largest}
         record |= {note: said[at] for note, said in (notes or {}).items()}
         records.append(record)
         column += width + 0.4

@@ -32,7 +32,7 @@ class ExplainOptions:
     target: str | None = None
     """What is explained: a label, a tag, an option, or a text to write. By default the model's own answer."""
     foil: str | None = None
-    """Of attribution: an answer to compare the target with. By default the next best."""
+    """Of attribution and knockout: an answer to compare the target with. By default the next best."""
     method: str | None = None
     """Of attribution: leave-one-out (the default) or integrated-gradients."""
     word: int | None = None
