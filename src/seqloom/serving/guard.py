@@ -105,6 +105,8 @@ class Guard:
     def _check(self, scope: Scope, headers: MutableMapping[str, str], origin: str) -> None:
         """Raises RequestError for a request that is not let in."""
         path = str(scope["path"])
+        if scope["http_version"] not in ("1.0", "1.1"):
+            raise RequestError(400, "the request must be HTTP/1.1")
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size + len(scope["raw_path"]) + len(scope["query_string"]) > self._limits.header_bytes:
             raise RequestError(
