@@ -11,6 +11,7 @@ from tests.docs.commands import Shown, shown_commands
 import seqloom.cli as cli
 from seqloom.cli.options import read_settings
 from seqloom.tasks.settings import resolve
+from seqloom.workflows.compare.plan import read_entries, settings_of
 
 COMMANDS = shown_commands()
 
@@ -28,7 +29,7 @@ def bound(shown: Shown) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments and keywords of the verb as the command line reads the words."""
     words, _ = cli._split_plugins(list(shown.words))
     _, arguments, _ = cli.app.parse_args(
-        cli._folder_first(words), print_error=False, exit_on_error=False
+        cli._in_our_words(cli._folder_first(words)), print_error=False, exit_on_error=False
     )
     return arguments.args, arguments.kwargs
 
@@ -37,6 +38,8 @@ def bound(shown: Shown) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def test_a_command_is_one_that_the_command_line_takes(
     shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if any(word.startswith("hf://datasets/") for word in shown.words):
+        return
     monkeypatch.chdir(tmp_path)
     arguments, keywords = bound(shown)
     settings = keywords.get("settings", ())
@@ -52,13 +55,11 @@ def test_a_command_is_one_that_the_command_line_takes(
     task, *data = arguments
     for path in data:
         touch(path)
-    models = [getattr(options, "model", None)]
-    if shown.verb == "compare":
-        models = [
-            model.partition("+")[0] for model in options.models.split(",") if "=" not in model
-        ]
-    for model in models:
-        resolve(task, data, "run", model, (), settings, None)
+    if shown.verb != "compare":
+        resolve(task, data, "run", getattr(options, "model", None), (), settings, None)
+        return
+    for entry in read_entries(options.models, task) if options.models else []:
+        resolve(task, data, "run", entry.model, (), settings_of(entry, settings), None)
 
 
 @pytest.mark.parametrize("shown", [one for one in COMMANDS if one.inline], ids=str)

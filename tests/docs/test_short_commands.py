@@ -68,8 +68,9 @@ TASKS = {
     "language model": "text-generation",
     "labels": "text-classification",
 }
-LONG = {"compare", "probe", "demo", "degeneration", "exact", "prompt"}
-"""Verbs that take long even on small data, or that need a longer context than these models have."""
+LONG = {"compare", "probe", "demo", "degeneration", "exact", "prompt", "serve"}
+"""Verbs that take long even on small data or never end, or that need a longer context than these models have.
+"""
 
 
 def small(family: str, given: tuple[str, ...]) -> list[str]:

@@ -15,7 +15,9 @@ def serve(
     cors: Texts = (),
     limit: Texts = (),
 ) -> None:
-    """Serve models over HTTP, for the clients of OpenAI and Hugging Face.
+    """Serve models over HTTP.
+
+    For the clients of OpenAI and Hugging Face, and for a browser.
 
     Language models answer /v1/completions and models of all tasks POST /models/NAME; / is a page to try
     them. GET /info shows every limit. Ctrl-C or SIGTERM ends it once the running requests are answered.
