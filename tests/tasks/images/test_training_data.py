@@ -329,7 +329,6 @@ def test_predict(
         ),
         (["evaluate", "RUN", "DATA", "--stride", "3"], "--stride changes nothing in evaluate of"),
         (["evaluate", "RUN"], "images must be given"),
-        (["check", "image-classification", "DATA"], "to be checked, but is 'image-classification'"),
         (
             ["explain", "RUN", "DATA", "--gradient-flow"],
             "is a model of image-classification, which reads no text",
