@@ -42,8 +42,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
-def inference() -> Iterator[None]:
-    with torch.inference_mode():
+def no_gradients() -> Iterator[None]:
+    """The models are kept for other tests, which train them: their weights must be ordinary tensors."""
+    with torch.no_grad():
         yield
 
 

@@ -294,6 +294,7 @@ def other_training(name: str) -> str:
         "noise_span": "5",
         "mask_units": "words",
         "sentence_pairs": "order",
+        "trackers": "[wandb]",
     }
     if isinstance(value, bool):
         return str(not value).lower()

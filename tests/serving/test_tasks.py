@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import huggingface_hub
 import numpy as np
 import openai
 import pytest
@@ -66,6 +67,12 @@ def server(places: dict[str, Path]) -> Iterator[str]:
     named = [f"{name}={folder}" for name, folder in places.items()]
     with serving(*named, limits=LIMITS, device="cpu") as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def a_client_that_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests forbid it the network, to which loopback counts."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
 
 def hub(server: str, task: str) -> InferenceClient:

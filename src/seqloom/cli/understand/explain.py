@@ -101,9 +101,10 @@ def explain(
     if output is not None:
         new_file(output, PICTURES)  # refused before the work, not after it
     model = load(folder)
+    explain = model.explain
     show = show or model.default_show()
     new_file(output or f"{show}.png", PICTURES)
-    explanation = model.explain(text, output or f"{show}.png", request, show=show, **given)
+    explanation = explain(text, output or f"{show}.png", request, show=show, **given)
     if json:
         put_json(explanation.summary())
         return

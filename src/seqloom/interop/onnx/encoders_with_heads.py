@@ -60,6 +60,11 @@ def require_one_row(model: EncoderWithHead) -> None:
             f" and recurrent without characters), but this is a {model.model_type} for {config.kind}"
             f"{' of pairs' if apart else ''}{' with characters' if reads_letters else ''}"
         )
+    if isinstance(encoder, BagOfWords) and encoder.config.features in ("binary", "tf-idf"):
+        raise UsageError(
+            "ONNX holds no bag of words whose weights go by how often a word occurred before in its text"
+            f" (model.features={encoder.config.features}), only embeddings and counts"
+        )
 
 
 def answering_graphs(model: EncoderWithHead) -> ModelGraphs:
