@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.training.test_distributed import two_workers
@@ -75,7 +76,8 @@ def test_nobody_is_given_up_after_a_sleep_of_ones_own(
 ) -> None:
     """As Ctrl-Z stops all workers, and `fg` continues them."""
     clock = iter(range(0, 10**6, 20))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    # not the clock of the whole process, which the loop of a server in another thread reads too
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert given_up(store, ELSEWHERE, limit=10, seconds=0.5) is None
 
 
