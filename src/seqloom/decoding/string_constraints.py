@@ -268,9 +268,12 @@ def _furthest_offset(spelling: Spelling, target: bytes) -> int:
 
 
 def cut_at(text: str, strings: Sequence[str]) -> str:
-    """The text before the first of the strings, or all of it where it contains none."""
-    starts = [text.find(string) for string in strings]
-    return text[: min((start for start in starts if start >= 0), default=len(text))]
+    """The text before the string that is complete first, or all of it where it contains none.
+
+    Of several that end at the same place the longest counts. So the answer is the same however the text
+    is split into tokens: with the strings `b` and `aba`, generation ends at the `b` of `aba`."""
+    found = [(start + len(string), start) for string in strings if (start := text.find(string)) >= 0]
+    return text[: min(found)[1]] if found else text
 
 
 def possible_stop_length(text: str, strings: Sequence[str]) -> int:

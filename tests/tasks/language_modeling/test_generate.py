@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.decoding.toys import Remembering
 from torch import Tensor
@@ -309,6 +309,7 @@ def test_bytes_that_never_form_a_character_are_given_out_as_they_come() -> None:
     st.text("ab é犬", max_size=25),
     st.lists(st.text("ab é犬", min_size=1, max_size=4), min_size=1, max_size=4),
 )
+@example("aba", ["b", "aba"])
 def test_no_part_of_a_stop_string_is_ever_given_out(text: str, stop: list[str]) -> None:
     """Byte by byte, so that a stop string is split at every place."""
     streamed, joined = StreamedText(KINDS["bytes"], [BOS], stop), ""
