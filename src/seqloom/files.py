@@ -233,7 +233,7 @@ def write_json(path: Path, content: object) -> None:
 
 def json_line(content: object) -> str:
     """One line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
-    return _json(_finite(content))
+    return _json(finite_or_null(content))
 
 
 def _json(content: object, indent: int | None = None) -> str:
@@ -247,12 +247,13 @@ def write_json_lines(path: Path, records: Iterable[object]) -> None:
     write_atomic(path, "".join(json_line(record) + "\n" for record in records))
 
 
-def _finite(content: object) -> object:
+def finite_or_null(content: object) -> object:
+    """The content with null for each number that is not finite, which JSON has no word for."""
     match content:
         case dict():
-            return {key: _finite(value) for key, value in content.items()}
+            return {key: finite_or_null(value) for key, value in content.items()}
         case list() | tuple():
-            return [_finite(value) for value in content]
+            return [finite_or_null(value) for value in content]
         case float() if not math.isfinite(content):
             return None
     return content

@@ -272,7 +272,9 @@ def cut_at(text: str, strings: Sequence[str]) -> str:
 
     Of several that end at the same place the longest counts. So the answer is the same however the text
     is split into tokens: with the strings `b` and `aba`, generation ends at the `b` of `aba`."""
-    found = [(start + len(string), start) for string in strings if (start := text.find(string)) >= 0]
+    found = [
+        (start + len(string), start) for string in strings if (start := text.find(string)) >= 0
+    ]
     return text[: min(found)[1]] if found else text
 
 

@@ -10,7 +10,7 @@ import torch
 from seqloom.data.batching.pair_batches import pad
 from seqloom.protocols import State, device_of
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.serving.writing import NewToken, finite, top_of
+from seqloom.serving.writing import NewToken, bounded_log_prob, top_of
 
 MOST_LOGITS = 2**22
 """Logits in memory at a time."""
@@ -42,5 +42,5 @@ def score_prompts(run: LoadedRun, prompts: Sequence[ScoredPrompt]) -> list[list[
             chosen = own.gather(1, torch.tensor(following, device=own.device)[:, None])[:, 0]
             tops = top_of(own, prompt.top)
             for id, log_prob, top in zip(following, chosen.tolist(), tops, strict=True):
-                found[row].append(NewToken(0, id, finite(log_prob), top))
+                found[row].append(NewToken(0, id, bounded_log_prob(log_prob), top))
     return found

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
@@ -14,6 +15,9 @@ from seqloom.runs.run_folder import LoadedRun
 from seqloom.serving.engine import Engine, EngineLimits
 from seqloom.serving.http_errors import RequestError
 from seqloom.serving.limits import ServerLimits
+from seqloom.tasks.encoders.elmo_vectors import ElmoVectors
+from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.model import TextModel, TrainedModel, load
 
@@ -57,6 +61,17 @@ class ServedModel:
                 "model",
             )
         return self.model
+
+    @cached_property
+    def encoder(self) -> SentenceEncoder | ElmoVectors:
+        """What turns texts into vectors. Raises RequestError for a model that has none."""
+        if isinstance(self.model, SentenceEncoder | ElmoVectors):
+            return self.model
+        if isinstance(self.model, MaskFiller):
+            return SentenceEncoder(self.model.run)
+        raise RequestError(
+            400, f"model {self.name} is one of {self.task} and has no vectors of texts", "model"
+        )
 
 
 @final

@@ -96,7 +96,9 @@ def watch_tokens(listen: Callable[[list[NewToken]], None], top: int | None) -> O
         chosen = log_probs.gather(1, ids[:, None])[:, 0].tolist()
         alternatives = top_of(log_probs, top)
         samples = step.extended.sample_index.tolist()
-        tokens = zip(samples, ids.tolist(), map(finite, chosen), alternatives, strict=True)
+        tokens = zip(
+            samples, ids.tolist(), map(bounded_log_prob, chosen), alternatives, strict=True
+        )
         listen([NewToken(*token) for token in tokens])
 
     return watch
@@ -108,10 +110,10 @@ def top_of(log_probs: torch.Tensor, top: int) -> list[tuple[tuple[int, float], .
         return [()] * len(log_probs)
     values, ids = most_likely(log_probs, min(top, log_probs.shape[1]))
     rows = zip(ids.tolist(), values.tolist(), strict=True)
-    return [tuple(zip(row, map(finite, some), strict=True)) for row, some in rows]
+    return [tuple(zip(row, map(bounded_log_prob, some), strict=True)) for row, some in rows]
 
 
-def finite(log_prob: float) -> float:
+def bounded_log_prob(log_prob: float) -> float:
     return max(log_prob, IMPOSSIBLE)
 
 

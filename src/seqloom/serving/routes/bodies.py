@@ -74,12 +74,6 @@ class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
 
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
-
 
 class ChatBody(SamplingFields):
     """POST /v1/chat/completions"""

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.strategies import Sampling, Strategy, strategy_of
@@ -144,50 +144,14 @@ def read_ids(run: LoadedRun, ids: Sequence[int]) -> list[int]:
     return prompt_ids(run.tokenizer, ids)
 
 
-class CompletionShape(Protocol):
-    """How one kind of completion is written down."""
-
-    prefix: str
-
-    def kind(self, stream: bool) -> str: ...
-
-    def choice(
-        self, index: int, text: str, logprobs: dict[str, Any] | None, reason: str
-    ) -> dict[str, Any]: ...
-
-    def piece(
-        self, index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None
-    ) -> dict[str, Any]: ...
-
-
-@final
-class TextShape:
-    """/v1/completions"""
-
-    prefix = "cmpl"
-
-    def kind(self, stream: bool) -> str:
-        return "text_completion"
-
-    def choice(
-        self, index: int, text: str, logprobs: dict[str, Any] | None, reason: str
-    ) -> dict[str, Any]:
-        return self.piece(index, text, logprobs, reason)
-
-    def piece(
-        self, index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None
-    ) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
-
-
 @final
 class Completions:
     """The answer to one request."""
 
-    def __init__(self, asked: Asked, shape: CompletionShape, metrics: Metrics) -> None:
-        self.asked, self.shape, self.metrics = asked, shape, metrics
+    def __init__(self, asked: Asked, metrics: Metrics) -> None:
+        self.asked, self.metrics = asked, metrics
         self.answering = Answering(asked.served)
-        self.id = f"{shape.prefix}-{secrets.token_hex(12)}"
+        self.id = f"cmpl-{secrets.token_hex(12)}"
         self.created = int(time.time())
         self._started = time.monotonic()
         self._first = True
@@ -339,8 +303,7 @@ class Completions:
             if asked.echo:
                 before = self._prompt_logprobs(prompt)
                 logprobs = {name: before[name] + logprobs[name] for name in logprobs}
-        index = prompt * len(self.outputs[prompt]) + sample
-        return self.shape.choice(index, text, logprobs, self._finished[prompt][sample])
+        return self._numbered(prompt, sample, text, logprobs, self._finished[prompt][sample])
 
     def _piece(
         self, prompt: int, sample: int, text: str, reason: str | None = None
@@ -348,13 +311,23 @@ class Completions:
         output, logprobs = self.outputs[prompt][sample], None
         if self.asked.logprobs is not None:
             logprobs = output.new_logprobs()
+        return self._object([self._numbered(prompt, sample, text, logprobs, reason)])
+
+    def _numbered(
+        self,
+        prompt: int,
+        sample: int,
+        text: str,
+        logprobs: dict[str, Any] | None,
+        reason: str | None,
+    ) -> dict[str, Any]:
         index = prompt * len(self.outputs[prompt]) + sample
-        return self._object([self.shape.piece(index, text, logprobs, reason)])
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         content = {
             "id": self.id,
-            "object": self.shape.kind(self.asked.stream),
+            "object": "text_completion",
             "created": self.created,
             "model": self.asked.served.name,
             "choices": choices,

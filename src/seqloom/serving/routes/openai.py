@@ -12,16 +12,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from seqloom.config import DecodeConfig
 from seqloom.serving.event_stream import EventStream
-from seqloom.serving.http_errors import invalid
+from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.routes.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
-from seqloom.serving.routes.chat import ChatShape, chat_prompt
 from seqloom.serving.routes.completions import (
     Asked,
     Completions,
-    CompletionShape,
-    TextShape,
     checked_prompts,
     decode_config,
     new_tokens_of,
@@ -68,7 +66,7 @@ async def completions(request: Request) -> Response:
         raise invalid("max_tokens", "may be 0 only with echo")
     if body.echo and body.stream and body.logprobs is not None:
         raise invalid("stream", "does not go with echo and logprobs; leave one out")
-    check_numbers(body.logprobs, decode.width > 1 and decode.strategy == "beam", "logprobs", limits)
+    check_logprobs(body.logprobs, decode, limits)
     check_stream_options(body)
     prompts = await run_in_threadpool(checked_prompts, run, as_prompts(body.prompt), limits)
     if len(prompts) * decode.n_best > limits.inputs:
@@ -83,38 +81,20 @@ async def completions(request: Request) -> Response:
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
-    return await answered(request, asked, TextShape())
+    return await answered(request, asked)
 
 
 @router.post("/v1/chat/completions")
 async def chat_completions(request: Request) -> Response:
+    """Refused: a template says how turns become one prompt, and no model here has one."""
     body = await read_body(request, ChatBody)
-    limits: ServerLimits = request.app.state.limits
-    served = request.app.state.models.named(body.model)
-    run = served.language_model.run
-    decode = decode_config(body, limits)
-    if body.max_tokens is not None and body.max_completion_tokens is not None:
-        raise invalid("max_tokens", "does not go with max_completion_tokens; leave one out")
-    given = body.max_completion_tokens
-    name = "max_tokens" if given is None else "max_completion_tokens"
-    new_tokens = new_tokens_of(body.max_tokens if given is None else given, limits, name)
-    if body.top_logprobs is not None and not body.logprobs:
-        raise invalid("top_logprobs", "needs logprobs")
-    logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    check_numbers(logprobs, decode.width > 1 and decode.strategy == "beam", "top_logprobs", limits)
-    check_stream_options(body)
-    ids = await run_in_threadpool(chat_prompt, run, body.messages)
-    prompts = await run_in_threadpool(checked_prompts, run, [ids], limits)
-    asked = Asked(
-        served=served,
-        prompts=prompts,
-        decode=decode,
-        new_tokens=new_tokens,
-        logprobs=logprobs,
-        stream=bool(body.stream),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+    # a model of another task is told so first
+    _ = request.app.state.models.named(body.model).language_model
+    raise RequestError(
+        400,
+        "this model has no chat template, so it knows no turns; ask /v1/completions with a prompt",
+        "messages",
     )
-    return await answered(request, asked, ChatShape())
 
 
 def as_prompts(
@@ -129,22 +109,22 @@ def as_prompts(
     return prompt  # type: ignore[return-value]
 
 
-def check_numbers(logprobs: int | None, beam: bool, name: str, limits: ServerLimits) -> None:
+def check_logprobs(logprobs: int | None, decode: DecodeConfig, limits: ServerLimits) -> None:
     if logprobs is not None and logprobs > limits.top_logprobs:
-        raise invalid(name, f"must be at most {limits.top_logprobs}, but is {logprobs}")
-    if logprobs is not None and beam:
+        raise invalid("logprobs", f"must be at most {limits.top_logprobs}, but is {logprobs}")
+    if logprobs is not None and decode.width > 1 and decode.strategy == "beam":
         raise invalid("logprobs", "does not go with a beam search; leave it or num_beams out")
 
 
-def check_stream_options(body: CompletionBody | ChatBody) -> None:
+def check_stream_options(body: CompletionBody) -> None:
     if body.stream_options is not None and not body.stream:
         raise invalid("stream_options", "needs stream")
 
 
-async def answered(request: Request, asked: Asked, shape: CompletionShape) -> Response:
+async def answered(request: Request, asked: Asked) -> Response:
     """The answer as one object, or as a stream. Raises RequestError."""
     state = request.app.state
-    completions = Completions(asked, shape, state.metrics)
+    completions = Completions(asked, state.metrics)
     await run_in_threadpool(completions.submit)
     seconds = state.limits.request_seconds
     if asked.stream:

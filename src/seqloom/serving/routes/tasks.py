@@ -21,11 +21,10 @@ from seqloom.errors import DataError, SeqloomError
 from seqloom.serving.answering import Answering
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.limits import ServerLimits
-from seqloom.serving.routes.bodies import SamplingFields, TaskBody, checked, plain_json
+from seqloom.serving.routes.bodies import SamplingFields, TaskBody, read_body
 from seqloom.serving.routes.completions import (
     Asked,
     Completions,
-    TextShape,
     checked_prompts,
     decode_config,
     new_tokens_of,
@@ -66,13 +65,9 @@ async def ask_a_model(request: Request, name: str) -> Response:
 async def ask(request: Request, served: ServedModel, task: str) -> Response:
     if task not in ("", served.task, *OF_VECTORS):
         raise RequestError(404, f"model {served.name} is one of {served.task}", "model")
-    content = await request.body()
     if isinstance(served.model, ImageClassifier):
-        return JSONResponse(await classified(request, served, served.model, content))
-    plain = await run_in_threadpool(plain_json, content)
-    if not isinstance(plain, dict):
-        raise RequestError(400, "the body must be a JSON object", "body")
-    body = checked(plain, TaskBody)
+        return JSONResponse(await classified(request, served, served.model))
+    body = await read_body(request, TaskBody)
     beside = {"normalize": body.normalize, "truncate": body.truncate}
     wanted = GivenParameters(beside | body.parameters)
     if isinstance(served.model, LanguageModel) and task not in OF_VECTORS:
@@ -91,9 +86,10 @@ async def ask(request: Request, served: ServedModel, task: str) -> Response:
     return JSONResponse(reading.answer(found))
 
 
-def check_number(inputs: Sequence[Any], limits: ServerLimits) -> None:
+def check_number(inputs: Sequence[Any], limits: ServerLimits, name: str = "inputs") -> None:
+    """Raises RequestError for no input, or more than the server takes; `name` is that of the field."""
     if not 1 <= len(inputs) <= limits.inputs:
-        raise invalid("inputs", f"must be 1 to {limits.inputs}, but are {len(inputs)}")
+        raise invalid(name, f"must be 1 to {limits.inputs}, but are {len(inputs)}")
 
 
 def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimits) -> int:
@@ -160,7 +156,7 @@ async def generated(
         new_tokens=new_tokens_of(parameters.max_new_tokens, limits, "max_new_tokens"),
         logprobs=0 if parameters.details else None,
     )
-    completions = Completions(asked, TextShape(), request.app.state.metrics)
+    completions = Completions(asked, request.app.state.metrics)
     await run_in_threadpool(completions.submit)
     async with completions.answering.for_client(request.receive, limits.request_seconds):
         whole = await completions.whole()
@@ -291,12 +287,12 @@ async def task_outputs(
 
 
 async def classified(
-    request: Request, served: ServedModel, model: ImageClassifier, content: bytes
+    request: Request, served: ServedModel, model: ImageClassifier
 ) -> list[dict[str, Any]]:
     """image-classification: the bytes of an image, or JSON that holds them in base64."""
-    image, parameters = content, LabelParameters()
-    if content[:1] == b"{":
-        body = checked(await run_in_threadpool(plain_json, content), TaskBody)
+    image, parameters = await request.body(), LabelParameters()
+    if image[:1] == b"{":
+        body = await read_body(request, TaskBody)
         parameters = GivenParameters(body.parameters).parameters(LabelParameters)
         try:
             image = base64.b64decode(body.inputs, validate=True)

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from seqloom.errors import SeqloomError
+from seqloom.files import finite_or_null
 from seqloom.protocols import LoadedModel, context_of
 from seqloom.serving.http_errors import RequestError, invalid
-from seqloom.serving.limits import ServerLimits
 from seqloom.serving.routes.bodies import (
     CompleteBody,
     DetokenizeBody,
@@ -27,7 +27,6 @@ from seqloom.serving.routes.bodies import (
 from seqloom.serving.routes.completions import (
     Asked,
     Completions,
-    TextShape,
     checked_prompts,
     new_tokens_of,
 )
@@ -130,7 +129,7 @@ async def score(request: Request) -> Response:
     body = await read_body(request, ScoreBody)
     served = request.app.state.models.named(body.model)
     model = served.language_model
-    check_texts(body.texts, "texts", request.app.state.limits)
+    check_number(body.texts, request.app.state.limits, "texts")
     tokens = await run_in_threadpool(
         count_tokens, served, [*body.texts, body.prompt], request.app.state.limits
     )
@@ -141,7 +140,7 @@ async def score(request: Request) -> Response:
 
     together = ("score", body.prompt, body.tokens)
     found = await read_together(request, served, together, body.texts, tokens, read)
-    return JSONResponse({"scores": finite(found)})
+    return JSONResponse({"scores": finite_or_null(found)})
 
 
 @router.post("/api/complete")
@@ -182,7 +181,7 @@ async def generate(request: Request) -> Response:
         decode=decode,
         new_tokens=new_tokens_of(decode.max_length or NEW_TOKENS, state.limits, "decode"),
     )
-    completions = Completions(asked, TextShape(), state.metrics)
+    completions = Completions(asked, state.metrics)
     await run_in_threadpool(completions.submit)
     async with completions.answering.for_client(request.receive, state.limits.request_seconds):
         whole = await completions.whole()
@@ -208,8 +207,7 @@ async def predict(request: Request) -> Response:
     body = await read_body(request, PredictBody)
     state = request.app.state
     served: ServedModel = state.models.named(body.model)
-    if not 1 <= len(body.inputs) <= state.limits.inputs:
-        raise invalid("inputs", f"must be 1 to {state.limits.inputs}, but is {len(body.inputs)}")
+    check_number(body.inputs, state.limits)
     if served.run is None:
         raise RequestError(400, f"post an image to /models/{served.name}", "model")
     if body.decode and not isinstance(served.model, Translator):
@@ -226,12 +224,6 @@ async def predict(request: Request) -> Response:
     return JSONResponse({"answers": plain(found)})
 
 
-def check_texts(texts: Sequence[str], name: str, limits: ServerLimits) -> None:
-    if not texts:
-        raise invalid(name, "must have at least one text")
-    check_number(texts, limits)
-
-
 def plain(value: Any) -> Any:
     """Arrays as lists."""
     if isinstance(value, list | tuple):
@@ -239,14 +231,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return value if isinstance(value, str | int | float | None) else value.tolist()
-
-
-def finite(value: Any) -> Any:
-    """As JSON has no infinity, null stands for it."""
-    if isinstance(value, list):
-        return [finite(one) for one in value]
-    if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    if isinstance(value, float) and not -1e308 < value < 1e308:
-        return None
-    return value
