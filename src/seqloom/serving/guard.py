@@ -7,6 +7,7 @@ body, and how long the body may take. Nothing of a request is logged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import logging
@@ -85,11 +86,11 @@ class Guard:
             else:
                 await self._run(scope, body.receive, reply.send)
         except RequestError as error:
-            await reply.error(error)
+            await reply.error(error, body)
         # a traceback could hold a text of a request
         except Exception as error:  # noqa: BLE001
             logger.error(f"a request failed: {type(error).__name__}{where(error)}")
-            await reply.error(RequestError(500, "the server failed on this request"))
+            await reply.error(RequestError(500, "the server failed on this request"), body)
         finally:
             route = scope.get("route")
             path = "other" if route is None else str(route.path)
@@ -180,6 +181,15 @@ class BoundedBody:
                 raise too_large(self._limits)
         return message
 
+    async def discard(self) -> None:
+        """Reads what is left of a body, within its time. A connection that is closed with bytes unread is
+        reset, and the client may lose the answer with it (RFC 9112, section 9.6)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._deadline):
+                while not self._complete:
+                    message = await self._receive()
+                    self._complete = not message.get("more_body", False)
+
 
 @final
 class Reply:
@@ -207,7 +217,7 @@ class Reply:
         await self.send({"type": "http.response.start", "status": 204, "headers": []})
         await self.send({"type": "http.response.body", "body": b""})
 
-    async def error(self, error: RequestError) -> None:
+    async def error(self, error: RequestError, body: BoundedBody) -> None:
         """An answer, after which the connection is closed: there may be more of the request."""
         if self.status:
             return
@@ -219,7 +229,9 @@ class Reply:
         }
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": error.status, "headers": pairs})
-        await self.send({"type": "http.response.body", "body": content})
+        await self.send({"type": "http.response.body", "body": content, "more_body": True})
+        await body.discard()
+        await self.send({"type": "http.response.body", "body": b""})
 
 
 def headers_of(scope: Scope) -> MutableMapping[str, Any]:
