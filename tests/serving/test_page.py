@@ -18,6 +18,9 @@ def test_a_file_is_served_under_the_strict_policy(path: str, client: httpx.Clien
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+    head = client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(answer.content))
 
 
 def test_nothing_foreign_and_nothing_inline(client: httpx.Client) -> None:

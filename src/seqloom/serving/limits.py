@@ -33,6 +33,10 @@ class ServerLimits:
     """What max_tokens is where a request does not say."""
     inputs: Positive = 256
     """Prompts, or texts, of one request."""
+    explained_tokens: Positive = 256
+    """Tokens of an input that is explained; no picture has room for more."""
+    explained_numbers: Positive = 2**20
+    """Numbers of an explanation."""
     stop_strings: Positive = 16
     """Strings that may end a text."""
     stop_length: Positive = 128

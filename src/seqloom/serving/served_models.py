@@ -17,7 +17,9 @@ from seqloom.serving.http_errors import RequestError
 from seqloom.serving.limits import ServerLimits
 from seqloom.tasks.encoders.elmo_vectors import ElmoVectors
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.explain.explained_model import ExplainedModel
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
+from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.model import TextModel, TrainedModel, load
 
@@ -36,6 +38,8 @@ class ServedModel:
     run: LoadedRun | None
     """None for a model that reads no text."""
     engine: Engine
+    pictures: tuple[str, ...] = ()
+    """What /api/explain can show of it, the default one first."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -137,6 +141,8 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
         model: object = load(folder, device)
         if not isinstance(model, TrainedModel):
             raise UsageError(f"{printable(folder)}: a model of a plugin's task cannot be served")
+        # before the thread of the engine owns the model
+        pictures = model.shows() if isinstance(model, ExplainedModel | ImageClassifier) else ()
         engine_limits = EngineLimits(
             rows=limits.rows, queue=limits.queue, batch_tokens=limits.batch_tokens
         )
@@ -147,6 +153,7 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
                 task=model.task,
                 run=model.run if isinstance(model, TextModel) else None,
                 engine=Engine(model.model, engine_limits, name),
+                pictures=tuple(pictures),
             )
         )
     return ServedModels(models)

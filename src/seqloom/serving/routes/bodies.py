@@ -157,6 +157,33 @@ class PredictBody(Body):
     decode: dict[str, Any] = Field(default_factory=dict)
 
 
+class ExplainBody(Body):
+    """POST /api/explain: the options of `seqloom explain`"""
+
+    model: str | None = None
+    inputs: str | list[str] = Field(default_factory=list)
+    """The text, or several that belong together; of a model of images one in base64."""
+    show: str | None = None
+    target: str | None = None
+    foil: str | None = None
+    method: str | None = None
+    word: Count | None = None
+    part: str | None = None
+    layer: Count | None = None
+    head: Count | None = None
+    picture: Literal["svg"] | None = None
+
+
+class RescoreBody(Body):
+    """POST /api/rescore"""
+
+    model: str | None = None
+    lists: list[dict[str, Any]]
+    """As in a file of n-best lists: id, nbest, ref, source."""
+    weights: str | None = None
+    metric: str = "wer"
+
+
 def plain_json(content: bytes) -> Any:
     """Raises RequestError for what is no JSON, or has a key twice, or a number that is not finite."""
     try:

@@ -1,31 +1,24 @@
-"""The page at /: a plain first one, which asks a model and shows what it answers."""
+"""The page at /: the files of a folder, which ask the other routes."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 router = APIRouter()
 
 PAGE = files("seqloom.serving") / "page"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+FILES = {"/" if one.name == "index.html" else f"/{one.name}": one for one in PAGE.iterdir()}
 
 
-def sent(name: str, media_type: str) -> Response:
-    return Response((PAGE / name).read_bytes(), media_type=media_type)
+async def sent(request: Request) -> Response:
+    file = FILES[request.scope["route"].path]
+    return Response(file.read_bytes(), media_type=TYPES["." + file.name.rpartition(".")[2]])
 
 
-@router.get("/")
-async def page() -> Response:
-    return sent("index.html", "text/html")
-
-
-@router.get("/page.js")
-async def script() -> Response:
-    return sent("page.js", "text/javascript")
-
-
-@router.get("/page.css")
-async def style() -> Response:
-    return sent("page.css", "text/css")
+for path in FILES:
+    router.add_api_route(path, sent, methods=["GET", "HEAD"])

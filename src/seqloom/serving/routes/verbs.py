@@ -66,7 +66,12 @@ async def info(request: Request) -> Response:
     models: ServedModels = request.app.state.models
     described = []
     for one in models.by_name.values():
-        about: dict[str, Any] = {"name": one.name, "task": one.task, "context": None}
+        about: dict[str, Any] = {
+            "name": one.name,
+            "task": one.task,
+            "pictures": one.pictures,
+            "context": None,
+        }
         if one.run is not None:
             about |= {
                 "model_type": one.run.model_type,

@@ -69,6 +69,7 @@ class ElmoVectors(ExplainedModel):
         "explain": frozenset(),
         "predict": frozenset({"lines"}),
     }
+    pictures: ClassVar = frozenset({"words", "projection"})
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)

@@ -59,6 +59,7 @@ class SentenceEncoder(ExplainedModel):
         "explain": frozenset(),
         "predict": frozenset({"lines"}),
     }
+    pictures: ClassVar = frozenset({"attention", "words", "projection"})
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.data.encoding.encode_words import space_begins_words
-from seqloom.errors import UsageError, printable
+from seqloom.errors import SeqloomError, UsageError, printable
 from seqloom.explaining.explanation import Explanation
-from seqloom.layers.attention import WatchedAttention
+from seqloom.explaining.studies.attention_maps import part_of
+from seqloom.explaining.studies.layer_lens import decoder_stack
+from seqloom.layers.attention import HeadAttention, WatchedAttention
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.models.ngrams.ngram import Ngram
 from seqloom.protocols import NO_REQUEST, Request
@@ -23,7 +26,7 @@ from seqloom.tasks.explain.attention import explain_attention
 from seqloom.tasks.explain.attribution import explain_attribution
 from seqloom.tasks.explain.heads import explain_induction, explain_knock_out
 from seqloom.tasks.explain.language import explain_back_off, explain_lens, explain_surprisal
-from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.look import SHOWS, Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.explain.recurrent import explain_gates
 from seqloom.tasks.explain.space import (
@@ -50,6 +53,11 @@ OF_INPUT: Mapping[str, Callable[[ModelInput, Look], Explanation]] = {
 class ExplainedModel(TextModel):
     """A model of texts that can be looked at."""
 
+    pictures: ClassVar[frozenset[str]] = frozenset(
+        {"attention", "attribution", "gates", "knockout", "words", "projection"}
+    )
+    """Those that its task gives a meaning to; its network may have no heads, or no gates (`shows`)."""
+
     @abstractmethod
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         """An input as the model reads it. Raises UsageError where it reads another number of texts."""
@@ -68,6 +76,43 @@ class ExplainedModel(TextModel):
         encoded = tokenizer.encode([lead + word for word in words])
         table = token_table(self.model, tokenizer.vocabulary_size)
         return embedded_words(table, encoded, tokenizer.special_ids.unk)
+
+    def shows(self) -> list[str]:
+        """The pictures that there are of this model, the default one first."""
+        found = self.pictures & self._network_shows()
+        if "projection" in found:
+            try:
+                with torch.inference_mode():
+                    self.text_vector("a")
+            except SeqloomError:
+                found -= {"projection"}
+        first = self.default_show()
+        return sorted(found, key=lambda show: (show != first, list(SHOWS).index(show)))
+
+    def _network_shows(self) -> set[str]:
+        """Of any task."""
+        found, modules = (
+            {"attribution", "surprisal", "projection"},
+            dict(self.model.named_modules()),
+        )
+        if any(isinstance(module, WatchedAttention) for module in modules.values()):
+            found.add("attention")
+        for name, module in modules.items():
+            if isinstance(module, HeadAttention):
+                found |= (
+                    {"knockout", "induction"} if part_of(name, module) == "self" else {"knockout"}
+                )
+        if any(isinstance(module, RecurrentLayer) for module in modules.values()):
+            found.add("gates")
+        if isinstance(self.model, Ngram):
+            found.add("backoff")
+        with suppress(UsageError):
+            decoder_stack(self.model)
+            found.add("lens")
+        with suppress(UsageError):
+            token_table(self.model, self.run.tokenizer.vocabulary_size)
+            found.add("words")
+        return found
 
     def default_show(self) -> str:
         """The picture that is drawn where none is asked for."""
@@ -99,23 +144,31 @@ class ExplainedModel(TextModel):
         explanation = self.looked_at(given, look, request)
         return explanation if output is None else explanation.save(output)
 
-    def looked_at(self, texts: Sequence[str], look: Look, request: Request) -> Explanation:
+    def looked_at(
+        self, texts: Sequence[str], look: Look, request: Request = NO_REQUEST, *, files: bool = True
+    ) -> Explanation:
+        """`files`: whether the only one of `texts` may be a file that holds names or texts."""
         if look.show == "induction":
+            if "induction" not in self.pictures:
+                raise UsageError(
+                    f"an induction score is of a language model, but this is a model of {self.task}; see"
+                    " --show"
+                )
             if texts:
                 raise UsageError(
                     "an induction score is of random tokens, not of a text; leave it out"
                 )
             return explain_induction(self.run)
         if look.show in ("words", "projection"):
-            return self._space(texts, look)
+            return self._space(texts, look, files)
         if not any(text.strip() for text in texts):
             raise UsageError("the text must hold a word, but it is empty")
         return OF_INPUT[look.show](self.model_input(texts, look, request), look)
 
-    def _space(self, given: Sequence[str], look: Look) -> Explanation:
+    def _space(self, given: Sequence[str], look: Look, files: bool) -> Explanation:
         """The space of words, or of whole texts."""
         place = printable(self.folder.name)
-        points = read_points(given, look.column, commas=look.show == "words")
+        points = read_points(given, look.column, commas=look.show == "words", files=files)
         if look.show == "words":
             vectors, kept = self.word_table(points.names)
             missing = "which have no vector"

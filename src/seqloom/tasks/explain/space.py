@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqloom import files
 from seqloom.errors import UsageError, counted, printable
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.word_space import Projection, principal_axes, space_chart
+from seqloom.files import read_text
 
 Vectors = NDArray[np.floating]
 
@@ -30,14 +30,17 @@ class NamedPoints(NamedTuple):
     column: str
 
 
-def read_points(given: Sequence[str], column: str | None, *, commas: bool) -> NamedPoints:
-    """Names from the command line (with commas between, where `commas`), or those of one file: a name a line,
-    and after a tab its group; or a table whose first line names its columns, where `column` is asked for.
+def read_points(
+    given: Sequence[str], column: str | None, *, commas: bool, files: bool = True
+) -> NamedPoints:
+    """Names from the command line (with commas between, where `commas`), or, where `files`, those of one
+    file: a name a line, and after a tab its group; or a table whose first line names its columns, where
+    `column` is asked for.
 
     Raises UsageError where there is no name, or no such column.
     """
-    if len(given) == 1 and os.path.isfile(given[0]):
-        text = files.read_text(Path(given[0]))
+    if files and len(given) == 1 and os.path.isfile(given[0]):
+        text = read_text(Path(given[0]))
         if given[0].endswith(".csv"):
             rows = [row for row in csv.reader(StringIO(text, newline="")) if row]
         else:

@@ -37,7 +37,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.shapes import IGNORE
 from seqloom.tasks.explain.look import Look
-from seqloom.tasks.images.explain import explain_image
+from seqloom.tasks.images.explain import SHOWN, explain_image, first_image
 from seqloom.tasks.model import TrainedModel, single_path
 
 CHUNK = 256
@@ -162,9 +162,13 @@ class ImageClassifier(TrainedModel):
                 cells |= {f"probability_{name}": p for name, p in found.probabilities.items()}
             yield Answer(line, found._asdict(), cells)
 
+    def shows(self) -> list[str]:
+        """The pictures that there are of this model, the default one first."""
+        return list(SHOWN)
+
     def default_show(self) -> str:
         """The picture that is drawn where none is asked for."""
-        return "attention"
+        return SHOWN[0]
 
     def explain(
         self,
@@ -178,11 +182,12 @@ class ImageClassifier(TrainedModel):
         self.check("explain", request)
         look = parse(Look, {"show": self.default_show(), **options}, "--")
         paths = [image] if isinstance(image, str) else list(image)
-        model = cast(ViT, self.model)
-        explanation = explain_image(
-            model, self.preprocessing, self.labels, single_path(paths), look
-        )
+        explanation = self.looked_at(first_image(single_path(paths)), look)
         return explanation if output is None else explanation.save(new_file(output, PICTURES))
+
+    def looked_at(self, image: Picture, look: Look) -> Explanation:
+        """A picture of what the model sees in an image."""
+        return explain_image(cast(ViT, self.model), self.preprocessing, self.labels, image, look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""

@@ -44,21 +44,28 @@ class SeenImage(NamedTuple):
         return logits.double().cpu()
 
 
-def explain_image(
-    model: ViT, preprocessing: Preprocessing, labels: Sequence[str], path: str, look: Look
-) -> Explanation:
-    """Of the (first) image of a file."""
+SHOWN = ("attention", "attribution")
+"""Pictures that there are of an image, the default one first."""
+
+
+def first_image(path: str) -> Picture:
+    """That of a file. Raises DataError where it has none."""
     image = next(read_pictures([path], labelled=False), None)
     if image is None:
         raise DataError("must hold at least one image, but holds none", path)
+    return image
+
+
+def explain_image(
+    model: ViT, preprocessing: Preprocessing, labels: Sequence[str], image: Picture, look: Look
+) -> Explanation:
     weight = next(model.parameters())
     pixels = preprocessing.fitted(image.pixels)
     inputs = preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
     seen = SeenImage(model, image, torch.from_numpy(pixels), inputs, labels)
-    draw = {"attention": _attention, "attribution": _occlusion}.get(look.show)
-    if draw is None:
-        raise UsageError(f"--show must be attention or attribution of images, but is {look.show}")
-    return draw(seen, look)
+    if look.show not in SHOWN:
+        raise UsageError(f"--show must be {' or '.join(SHOWN)} of images, but is {look.show}")
+    return (_attention if look.show == "attention" else _occlusion)(seen, look)
 
 
 def _attention(seen: SeenImage, look: Look) -> Explanation:

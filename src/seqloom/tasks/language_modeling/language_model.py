@@ -15,7 +15,7 @@ from seqloom.protocols import NO_REQUEST, Evaluation, HiddenReader, Request, dev
 from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
 from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
-from seqloom.tasks.explain.look import Look
+from seqloom.tasks.explain.look import SHOWS, Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.language_modeling import explained_input
 from seqloom.tasks.language_modeling.complete import Completer, Completion
@@ -45,6 +45,7 @@ class LanguageModel(ExplainedModel):
     """
 
     reads: ClassVar = {"evaluate": frozenset({"data", "stride"}), "explain": frozenset()}
+    pictures: ClassVar = frozenset(SHOWS)
 
     @cached_property
     def generator(self) -> TextGenerator:

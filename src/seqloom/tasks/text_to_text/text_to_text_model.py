@@ -65,6 +65,7 @@ class TextToTextModel(ExplainedModel):
         "explain": frozenset({"decode"}),
         "predict": frozenset({"data", "decode"}),
     }
+    pictures: ClassVar = Translator.pictures
 
     def __init__(self, run: LoadedRun, tasks: Mapping[str, Any]) -> None:
         super().__init__(run)

@@ -58,6 +58,7 @@ class Translator(ExplainedModel):
         "explain": frozenset({"decode"}),
         "predict": frozenset({"lines", "decode", "trace"}),
     }
+    pictures: ClassVar = ExplainedModel.pictures | {"surprisal", "lens"}
 
     def __init__(self, run: LoadedRun, measure: Measure = TRANSLATION) -> None:
         super().__init__(run)

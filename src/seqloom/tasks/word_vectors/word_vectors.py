@@ -44,6 +44,7 @@ class WordVectorModel(ExplainedModel):
         "explain": frozenset(),
         "predict": frozenset({"lines", "decode.n_best"}),
     }
+    pictures: ClassVar = frozenset({"words"})
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)

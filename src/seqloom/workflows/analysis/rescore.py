@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import final
 
 import numpy as np
@@ -133,9 +134,11 @@ class ScoredLists:
         return NBestLists(features=np.concatenate(self.tables), starts=np.cumsum([0, *sizes[:-1]]))
 
 
-def rescore(config: RescoreConfig) -> Rescored:
+def rescore(
+    config: RescoreConfig, opened: Mapping[str, LoadedRun] = MappingProxyType({})
+) -> Rescored:
     """Rescores the lists, writes them where `output` is named, and measures where there are references.
-    Raises UsageError, DataError and FolderError."""
+    `opened`: models that are open already, by folder. Raises UsageError, DataError and FolderError."""
     _check_options(config)
     output = None if config.output is None else new_file(config.output, tuple(WRITERS))
     models = model_names(config.folders)
@@ -151,7 +154,8 @@ def rescore(config: RescoreConfig) -> Rescored:
     _check_given_scores(read)
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
     weights = None if config.weights is None else parsed_weights(config.weights, features, models)
-    scored = dict(zip(parts, _score(config.folders, models, config, read), strict=True))
+    runs = [opened.get(folder) or load_run(folder) for folder in config.folders]
+    scored = dict(zip(parts, _score(runs, models, config, read), strict=True))
     with_references = {part: _with_references(file) for part, file in scored.items()}
     if config.development is not None and not with_references["tuning"].lists:
         raise DataError(
@@ -337,14 +341,16 @@ def _check_given_scores(read: Sequence[list[NBest]]) -> None:
 
 
 def _score(
-    folders: Sequence[str], names: Sequence[str], config: RescoreConfig, read: Sequence[list[NBest]]
+    runs: Sequence[LoadedRun],
+    names: Sequence[str],
+    config: RescoreConfig,
+    read: Sequence[list[NBest]],
 ) -> list[ScoredLists]:
     """Each model scores each text once, however often it occurs in the lists; a model of text pairs each text
     with its source."""
     lists = [nbest for some in read for nbest in some]
     models: list[Callable[[NBest], list[float]]] = []
-    for folder, name in zip(folders, names, strict=True):
-        run = load_run(folder)
+    for run, name in zip(runs, names, strict=True):
         if hub_task(run.task) == "translation":
             models.append(_given_sources(run, name, config.data.source or "source", lists))
         else:
