@@ -259,6 +259,19 @@ class EncodedBatch(NamedTuple):
     labels)` of 0 and 1; numbers `(examples,)`; tags `(rows, places)`; spans `(rows, 2)`, the first and the
     last place; options `(examples,)`, the index of one of the example's rows."""
 
+    @classmethod
+    def of_tokens(cls, tokens: Tensor) -> EncodedBatch:
+        """Rows `(rows, steps)` that are an example each, and have nothing but tokens."""
+        rows = tokens.shape[0]
+        return cls(
+            tokens=tokens,
+            segments=torch.zeros_like(tokens),
+            characters=tokens.new_zeros((*tokens.shape, 0)),
+            owner=torch.arange(rows, device=tokens.device),
+            places=tokens.new_zeros((rows, 0)),
+            targets=tokens.new_zeros(rows),
+        )
+
 
 class MaskedBatch(NamedTuple):
     """Rows with masks, each of one text or two."""
@@ -395,8 +408,8 @@ class EvaluatedExample(NamedTuple):
     truth: str
     answer: str
     right: float | None = None
-    """1 where the answer is right, 0 where it is wrong, or between; of a number minus its error; None of a
-    text that is neither."""
+    """1 where the answer is right, 0 where it is wrong, or between; of a number minus its error; of a cosine
+    minus the error of its rank, 0 to 1; None of a text that is neither."""
     confidence: float | None = None
     """The probability that the model gives to its answer, where it gives one."""
 

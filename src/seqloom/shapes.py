@@ -12,11 +12,21 @@ A tensor is always row first: `(rows, steps, width)`. A mask is boolean and true
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 IGNORE = -100
 """The target that trains nothing (torch's own default)."""
+B = TypeVar("B", bound=tuple[Tensor, ...])
+
+
+def on_device(batch: B, device: torch.device) -> B:
+    """A NamedTuple of tensors, on this device."""
+    make: Callable[..., B] = type(batch)
+    return make(*(part.to(device) for part in batch))
 
 
 def mask_of(lengths: Tensor, steps: int) -> Tensor:

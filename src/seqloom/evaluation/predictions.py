@@ -13,6 +13,7 @@ from seqloom.evaluation.arrays import Numbers
 from seqloom.long_work import LongWork
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import device_of
+from seqloom.shapes import on_device
 
 BATCH_STEPS = {"cpu": 4096, "cuda": 65536}
 """Steps of a batch, rows × longest, by device."""
@@ -51,8 +52,7 @@ def predict_dataset(
         if work is not None:
             work.add(len(items))
         first = end
-        batch = dataset.batch(items)
-        batch = type(batch)(*(part.to(device) for part in batch))
+        batch = on_device(dataset.batch(items), device)
         scores = model(batch)
         loss = model.head.loss(scores, batch)
         total, count = total + float(loss.total), count + int(loss.count)

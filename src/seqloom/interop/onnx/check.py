@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from seqloom.errors import SeqloomError
-from seqloom.interop.onnx.encoders_with_heads import batch_of, require_one_row
+from seqloom.interop.onnx.encoders_with_heads import require_one_row
 from seqloom.interop.onnx.graph import Graph, ModelGraphs
 from seqloom.interop.onnx.transformers import encoder_outputs
 from seqloom.models.bert import Bert
@@ -26,7 +26,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.t5 import T5
 from seqloom.models.transformer import Transformer
 from seqloom.models.vit import ViT
-from seqloom.protocols import EncoderDecoder, context_of, next_logits
+from seqloom.protocols import EncodedBatch, EncoderDecoder, context_of, next_logits
 
 TOLERANCE = 1e-4
 """Of the largest value that the model gives."""
@@ -88,7 +88,7 @@ def answer_case(model: EncoderWithHead, shape: Shape, generator: Generator) -> C
     )
     if shape.rows > 1 and shape.steps > 2:
         tokens[1, -2:] = -1
-    batch = batch_of(tokens)
+    batch = EncodedBatch.of_tokens(tokens)
     answers = model.head.probabilities(model(batch), batch)
     name = "probabilities" if model.config.labels else "score"
     return [Call({"tokens": tokens}, {name: answers}, {name: _all_rows(shape)})]

@@ -23,19 +23,6 @@ KINDS = ("classification", "multi-label", "regression")
 ENCODERS = (BagOfWords, Convolution, RecurrentEncoder)
 
 
-def batch_of(tokens: Tensor) -> EncodedBatch:
-    """tokens `(rows, steps)` of texts, -1 at padding, which is at the end; each row is an example."""
-    rows = tokens.shape[0]
-    return EncodedBatch(
-        tokens=tokens,
-        segments=torch.zeros_like(tokens),
-        characters=tokens.new_zeros((*tokens.shape, 0)),
-        owner=torch.arange(rows),
-        places=tokens.new_zeros((rows, 0)),
-        targets=tokens.new_zeros(rows),
-    )
-
-
 @final
 class TextToAnswer(nn.Module):
     """The probabilities of labels, or the number, of each row."""
@@ -45,7 +32,7 @@ class TextToAnswer(nn.Module):
         self.model = model.requires_grad_(False)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        batch = batch_of(tokens)
+        batch = EncodedBatch.of_tokens(tokens)
         return (self.model.head.probabilities(self.model(batch), batch),)
 
 

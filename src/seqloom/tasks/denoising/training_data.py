@@ -17,6 +17,7 @@ from seqloom.errors import UsageError
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.models import model_family
 from seqloom.protocols import EncoderDecoder, Rows, device_of
+from seqloom.shapes import on_device
 from seqloom.tasks.denoising.noisy_windows import (
     LANGUAGE_MODEL_NOISE,
     MEASURED,
@@ -89,8 +90,7 @@ def denoising_metrics(model: nn.Module, windows: NoisyWindows, corpus: Corpus) -
 
     def batches() -> Iterator[TranslationBatch]:
         for rows in windows.epoch(corpus, MEASURED):
-            batch = windows.batch(corpus, rows, rows)
-            yield TranslationBatch(*(part.to(device) for part in batch))
+            yield on_device(windows.batch(corpus, rows, rows), device)
 
     with torch.inference_mode():
         score = teacher_forcing_score(model, batches())

@@ -86,17 +86,7 @@ class ModelInput:
 
 def single_row(ids: Sequence[int], device: torch.device) -> EncodedBatch:
     """One row without places."""
-    tokens = pad([ids], -1)
-    empty = torch.zeros(*tokens.shape, 0, dtype=torch.long)
-    row = EncodedBatch(
-        tokens=tokens,
-        segments=torch.zeros_like(tokens),
-        characters=empty,
-        owner=torch.zeros(1, dtype=torch.long),
-        places=torch.zeros(1, 0, dtype=torch.long),
-        targets=torch.zeros(1, dtype=torch.long),
-    )
-    return EncodedBatch(*(part.to(device) for part in row))
+    return EncodedBatch.of_tokens(pad([ids], -1).to(device))
 
 
 def encoder_input(model: Bert, tokenizer: StoredTokenizer, text: str) -> ModelInput:

@@ -18,6 +18,7 @@ from seqloom.layers.pooling import pool_states
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.heads import PooledHead
 from seqloom.protocols import EncodedBatch, device_of
+from seqloom.shapes import on_device
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput, Score, Word, merged_words, words_of
 from seqloom.tasks.text.head_task import E, HeadTask
@@ -49,7 +50,7 @@ def explained_input(
 ) -> ModelInput:
     """Of a text that is read in several windows the first one."""
     dataset = head_task.encode([example], options)
-    batch = on_device(dataset.batch(np.arange(1)), model)
+    batch = on_device(dataset.batch(np.arange(1)), device_of(model))
     with torch.inference_mode():
         scores = model(batch)
     question = _Asked(model, head_task, example, batch, scores.float().cpu())
@@ -78,17 +79,13 @@ def pooled_state(
     model: EncoderWithHead, head_task: HeadTask[E], options: EncodingOptions, example: E
 ) -> Tensor:
     """The one state of a text that a head reads, or the mean over its tokens: `(width,)`."""
-    batch = on_device(head_task.encode([example], options).batch(np.arange(1)), model)
+    batch = head_task.encode([example], options).batch(np.arange(1))
+    batch = on_device(batch, device_of(model))
     hidden, mask = model.read(batch), batch.tokens >= 0
     if isinstance(model.head, PooledHead):
         head = model.head
         return pool_states(head.pooling, hidden, mask, head.directions, head.attention)[0]
     return pool_states("mean", hidden, mask)[0]
-
-
-def on_device(batch: EncodedBatch, model: EncoderWithHead) -> EncodedBatch:
-    device = device_of(model)
-    return EncodedBatch(*(part.to(device) for part in batch))
 
 
 def _with_marks(

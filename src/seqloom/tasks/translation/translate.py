@@ -33,6 +33,7 @@ from seqloom.protocols import (
     read_source,
 )
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
+from seqloom.shapes import on_device
 
 
 @runtime_checkable
@@ -138,5 +139,5 @@ def batches_of_pairs(
         batch = pair_batch(
             [sources[i] for i in rows], [targets[i] for i in rows], tokenizer.special_ids
         )
-        yield TranslationBatch(*(part.to(device) for part in batch))
+        yield on_device(batch, device)
         first = end

@@ -37,7 +37,7 @@ from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import data_config
-from seqloom.shapes import IGNORE
+from seqloom.shapes import IGNORE, on_device
 from seqloom.tasks.language_modeling.documents import each_piece
 from seqloom.tasks.model import load, refuse_unread_data
 from seqloom.text.special_tokens import EOS
@@ -262,7 +262,7 @@ def _objective(bundle: LoadedRun, rows: object) -> Objective:
 def _flow_of(bundle: LoadedRun, rows: TranslationBatch | TextBatch | EncodedBatch) -> GradientFlow:
     objective = _objective(bundle, rows)
     model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
-    batch = type(rows)(*(part.to(device_of(model)) for part in rows))
+    batch = on_device(rows, device_of(model))
     try:
         return gradient_flow(model, lambda: objective(model, batch))
     except UsageError as error:

@@ -29,6 +29,7 @@ from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
+from seqloom.shapes import on_device
 from seqloom.tasks.model import TrainedModel, load
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.text.predictor import TextPredictor, load_reader
@@ -198,8 +199,7 @@ def _tokens_per_target(reader: TextPredictor[Any], plan: ComparisonPlan) -> floa
     items = reader.head_task.encode(_training_examples(reader, plan, SAMPLE), reader.options)
     device, tokens, targets = next(reader.model.parameters()).device, 0, 0
     for first in range(0, len(items), BATCH):
-        parts = items.batch(np.arange(first, min(first + BATCH, len(items))))
-        batch = type(parts)(*(part.to(device) for part in parts))
+        batch = on_device(items.batch(np.arange(first, min(first + BATCH, len(items)))), device)
         tokens += int((batch.tokens >= 0).sum())
         targets += int(reader.encoder.loss(batch).count)
     return tokens / max(targets, 1)
