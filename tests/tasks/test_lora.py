@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -20,6 +21,7 @@ import seqloom
 from seqloom.errors import FolderError, UsageError
 from seqloom.runs.run_folder import load_run, open_model
 from seqloom.training.loop import Progress
+from seqloom.workflows.check import check
 from seqloom.workflows.exchange import export_model, import_model
 from seqloom.workflows.train import train
 
@@ -212,6 +214,57 @@ def test_a_new_head_is_trained_and_kept(base: str, bases: Path, tmp_path: Path) 
     batch = torch.tensor([[len(before["embedding.weight"]), 5, 3, 20]])
     with torch.no_grad():
         assert torch.allclose(adapter(batch).logits, merged(batch).logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LORA,
+        (*LORA, "train.lora_targets=[key,feed-forward]", "data.add_tokens=[<new>]"),
+        ("train.freeze=[embedding]",),
+        ("train.dtype=float64",),
+        (*LORA, "train.dtype=float64"),
+        (*LORA, "train.dtype=bfloat16", "train.accumulate=3"),
+    ],
+)
+def test_the_check_counts_what_the_training_trains(
+    settings: tuple[str, ...], bases: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training, validation = data_of("gpt", tmp_path)
+    few = [*settings, "train.max_steps=1"]
+    found = check("text-generation", [training], [], [], few, start=str(bases / "gpt")).training
+    with caplog.at_level("INFO", logger="seqloom"):
+        train(
+            *("text-generation", [training]),
+            validation=[validation],
+            settings=few,
+            output_dir=tmp_path / "run",
+            start=bases / "gpt",
+        )
+    said = re.search(r"\(([\d,]+) parameters(?:, ([\d,]+) of them)?", caplog.text)
+    assert said is not None
+    every, trained = (int((one or said[1]).replace(",", "")) for one in said.groups())
+    assert (found["parameters"], found["trained_parameters"]) == (every, trained)
+    size = 8 if "train.dtype=float64" in settings else 4
+    mebibytes = size * (every + 3 * trained) / 2**20
+    assert found["memory_of_the_model_mib"] == pytest.approx(mebibytes, abs=0.051)
+
+
+def test_the_check_measures_in_the_dtype_and_the_parts_of_the_training(
+    bases: Path, tmp_path: Path
+) -> None:
+    training, _ = data_of("gpt", tmp_path)
+
+    def activations(*settings: str) -> float:
+        rows = ("train.batch_rows=30", "model.dropout=0", *settings)
+        start = str(bases / "gpt")
+        report = check("text-generation", [training], [], [], rows, start=start)
+        return float(report.training["memory_of_the_longest_batch_mib"])
+
+    whole = activations()
+    assert activations("train.dtype=float64") > 1.5 * whole
+    assert activations("train.dtype=bfloat16") < whole
+    assert activations("train.accumulate=3") < 0.5 * whole
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
-from seqloom.protocols import Batch, Objective, Rows, TrainingData, UpdatingObjective
+from seqloom.data.batching.pair_batches import shard
+from seqloom.protocols import Batch, Objective, Rows, TrainingData, UpdatingObjective, device_of
+from seqloom.shapes import on_device
+from seqloom.tasks.model_to_train import model_to_train
 from seqloom.tasks.training_data import total_steps
-from seqloom.tasks.word_vectors.initial_embeddings import load_word_vectors
-from seqloom.training.optimisation import make_optimizer
+from seqloom.training.loop import autocast
+from seqloom.training.objectives import chosen_objective
 
 TIMED_STEPS = 5
 """On batches of medium length."""
@@ -25,49 +28,62 @@ def training_cost(
 ) -> dict[str, float]:
     """Parameters; memory of weights, gradients and optimizer, and of the activations of the longest batch;
     the time of a step, measured on the `timed` ones, and of the whole training without its validations."""
-    torch.manual_seed(run.train.seed)
-    model = data.build().model
+    (model, *_), objective, optimizer = model_to_train(data, run)
+    objective = chosen_objective(run.train.objective, objective)
     model.train()
-    objective = data.objective()
-    optimizer = (
-        objective.optimizer(model)
-        if isinstance(objective, UpdatingObjective)
-        else make_optimizer(model, run.train)
-    )
-    data.initialise(model)
-    load_word_vectors(model, run, data.tokenizer)
     # the longest batch comes first: its memory counts, its time does not
     activations, seconds = [], []
     for rows in (longest, *timed):
         started = time.perf_counter()
-        batch = data.load(rows, rows)
-        if isinstance(objective, UpdatingObjective):
-            objective.update(model, batch, optimizer, run.train.learning_rate)
-            activations.append(0)
-        else:
-            activations.append(_training_step(model, objective, optimizer, batch))
+        activations.append(_training_step(model, objective, optimizer, data, rows, run))
         seconds.append(time.perf_counter() - started)
     step_seconds = float(np.median(seconds[1:]))
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    parameters, trained = (
-        sum(size for size, _ in sizes),
-        sum(size for size, train in sizes if train),
-    )
+    trained = [one for one in model.parameters() if one.requires_grad]
+    # a gradient and the two moments of Adam are each as large as what is trained
+    memory = _bytes(model.parameters()) + 3 * _bytes(trained)
     return {
-        "parameters": parameters,
-        "trained_parameters": trained,
-        # float32: a weight has 4 bytes, its gradient and Adam's two moments 12
-        "memory_of_the_model_mib": round((4 * parameters + 12 * trained) / MEBIBYTE, 1),
+        "parameters": sum(one.numel() for one in model.parameters()),
+        "trained_parameters": sum(one.numel() for one in trained),
+        "memory_of_the_model_mib": round(memory / MEBIBYTE, 1),
         "memory_of_the_longest_batch_mib": round(activations[0] / MEBIBYTE, 1),
         "seconds_a_step": round(step_seconds, 4),
         "minutes_without_validations": round(total_steps(run.train, data) * step_seconds / 60, 1),
     }
 
 
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors)
+
+
 def _training_step(
-    model: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch
+    model: nn.Module,
+    objective: Objective | UpdatingObjective,
+    optimizer: torch.optim.Optimizer,
+    data: TrainingData,
+    rows: Rows,
+    run: RunConfig,
 ) -> int:
-    """One step; returns the bytes that were saved for the backward pass, parameters not counted."""
+    """One step; returns the most bytes that were saved for the backward pass of a micro-batch, parameters not
+    counted."""
+    device, parts = device_of(model), run.train.accumulate
+    if isinstance(objective, UpdatingObjective):
+        batch = on_device(data.load(rows, rows), device)
+        objective.update(model, batch, optimizer, run.train.learning_rate)
+        return 0
+    saved = 0
+    for part in range(parts):
+        batch = on_device(data.load(shard(rows, part, parts), rows), device)
+        with autocast(run.train, device):
+            saved = max(saved, _backward(model, objective, batch))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return saved
+
+
+def _backward(model: nn.Module, objective: Objective, batch: Batch) -> int:
+    """Adds to the gradient; returns the bytes that were saved for it, parameters not counted."""
     seen = {parameter.data_ptr() for parameter in model.parameters()}
     saved = 0
 
@@ -81,6 +97,4 @@ def _training_step(
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         total, targets = objective(model, batch)
     torch.autograd.backward(total / targets.clamp(min=1))
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
     return saved

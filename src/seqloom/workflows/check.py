@@ -10,6 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
 from seqloom.models import model_family
@@ -60,6 +62,8 @@ def check(
         if "-" in run.data.train:
             keep_standard_input(place)
         run = with_kept_input(run, place)
+        if run.train.threads:
+            torch.set_num_threads(run.train.threads)
         if found.check is None:
             return trained_only(run, place)
         report: DataReport = found.check(run, test, place)

@@ -17,7 +17,7 @@ from torch import nn
 from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.errors import DataError, FolderError, UsageError, counted, printable
-from seqloom.layers.low_rank import adapt, load_low_rank, low_rank_tensors, merged
+from seqloom.layers.low_rank import load_low_rank, low_rank_tensors, merged
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
@@ -49,9 +49,10 @@ from seqloom.runs.unfinished_run import (
     has_begun,
     remove_run_files,
 )
+from seqloom.shapes import on_device
+from seqloom.tasks.model_to_train import model_to_train
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.training_data import prepare_data, total_steps
-from seqloom.tasks.word_vectors.initial_embeddings import load_word_vectors
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
@@ -75,7 +76,6 @@ from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Progress, Trainer
 from seqloom.training.metrics_log import Metrics
 from seqloom.training.objectives import chosen_objective
-from seqloom.training.optimisation import make_optimizer
 from seqloom.training.stream_states import stream_states_of
 from seqloom.workflows.training_lines import TrainingLines
 
@@ -278,8 +278,7 @@ class Training:
             return self.data.validate(self.model)
 
     def load(self, rows: Rows, whole: Rows) -> Batch:
-        batch, device = self.data.load(rows, whole), next(self.model.parameters()).device
-        return type(batch)(*(part.to(device) for part in batch))
+        return on_device(self.data.load(rows, whole), next(self.model.parameters()).device)
 
     def save(self, state: TrainerState) -> None:
         stream_states = stream_states_of(self.objective)
@@ -309,11 +308,14 @@ def start_training(
     run_config: RunConfig, folder: Path, world: World, data: TrainingData
 ) -> Training:
     """A new model on its device, or the model, the optimizer and the state of the newest checkpoint."""
-    config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
-    torch.manual_seed(config.seed)
-    model, model_config, model_type, origin, prompted = data.build()
+    has_weights = run_folder.has_weights(folder)
+    (model, model_config, model_type, origin, prompted), objective, optimizer = model_to_train(
+        data, run_config, word_vectors=not has_weights
+    )
     with world.together():
+        if isinstance(objective, UpdatingObjective):
+            refuse_workers(world, run_config.task)
         if fresh and world.first:
             run_folder.write_model_files(
                 folder,
@@ -325,31 +327,10 @@ def start_training(
                 origin,
                 prompted,
             )
-    dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model.to(run_folder.choose_device(config.device), dtype)
-    if config.lora_rank is not None:
-        adapt(
-            model,
-            config.lora_targets,
-            config.lora_rank,
-            config.lora_alpha,
-            config.seed,
-            trained=whole_parts(run_config, model_config),
-        )
-    objective = data.objective()
-    if isinstance(objective, UpdatingObjective):
-        with world.together():
-            refuse_workers(world, run_config.task)
-        optimizer = objective.optimizer(model)
-    else:
-        optimizer = make_optimizer(model, config)
-    data.initialise(model)
-    if not run_folder.has_weights(folder):
-        load_word_vectors(model, run_config, data.tokenizer)
     with world.together():
         state = restore_checkpoint(folder, world, model, optimizer, objective)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
-    state.total_steps = state.total_steps or total_steps(config, data)
+    state.total_steps = state.total_steps or total_steps(run_config.train, data)
     return Training(
         run_config=run_config,
         folder=folder,
