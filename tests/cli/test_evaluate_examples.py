@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 import seqloom
 from seqloom.evaluation.worst_examples import by_length, with_text_scores, worst_examples
-from seqloom.protocols import EvaluatedExample
+from seqloom.protocols import EvaluatedExample, Evaluation
+from seqloom.workflows.evaluate import write_outputs
 from seqloom.workflows.train import train
 
 
@@ -142,3 +145,51 @@ def test_the_order_of_errors_and_the_groups_of_lengths() -> None:
     assert sum(group.examples for group in groups) == 40
     assert [group.words for group in groups] == sorted(group.words for group in groups)
     assert len(by_length([example(5, 1)] * 9)) == 1
+
+
+def test_outputs_of_word_vectors_are_a_table_too(command: Any, tmp_path: Path) -> None:
+    """Of pairs, and of analogies; those whose cosines have other ranks than their scores come first."""
+    (tmp_path / "text.txt").write_text("king queen prince palace\nbread butter milk egg\n" * 200)
+    train(
+        "word-vectors",
+        [str(tmp_path / "text.txt")],
+        output_dir=tmp_path / "run",
+        model="word2vec:tiny",
+        settings=["train.threads=1", "train.batch_tokens=2000", "model.subsample=0"],
+    )
+    pairs = [("king", "queen", 9), ("king", "bread", 5), ("milk", "prince", 1), ("milk", "egg", 0)]
+    lines = [f"{first} {second} {score}" for first, second, score in pairs]
+    (tmp_path / "pairs.txt").write_text(
+        "\n".join([*lines[:2], "", "king zzz 3", *lines[2:]]) + "\n"
+    )
+    (tmp_path / "questions.txt").write_text(": x\nking queen milk egg\nking queen milk palace\n")
+    found, worst = {}, {}
+    for name in ("pairs", "questions"):
+        output = tmp_path / f"{name}.csv"
+        ran = command(
+            *("evaluate", tmp_path / "run", tmp_path / f"{name}.txt"),
+            *("--outputs", output, "--errors", 1, "--json"),
+        )
+        worst[name] = ran.json["errors"][0]
+        with output.open(newline="") as file:
+            found[name] = list(csv.DictReader(file))
+    vectors = seqloom.load(tmp_path / "run")
+    cosines = [vectors.similarity(first, second) for first, second, _ in pairs]
+    errors = np.abs(rankdata(cosines) - rankdata([score for *_, score in pairs])) / 3
+    assert [(row["input"], float(row["truth"])) for row in found["pairs"]] == [
+        (f"{first} {second}", score) for first, second, score in pairs
+    ]
+    assert [row["place"].rpartition(":")[2] for row in found["pairs"]] == ["1", "2", "5", "6"]
+    assert [float(row["answer"]) for row in found["pairs"]] == pytest.approx(cosines, abs=1e-6)
+    assert [-float(row["right"]) for row in found["pairs"]] == pytest.approx(errors)
+    assert worst["pairs"]["right"] == pytest.approx(-max(errors))
+    (near,) = vectors.analogy("king", "queen", "milk", 1)
+    assert [(row["truth"], row["answer"], row["right"]) for row in found["questions"]] == [
+        (truth, near.word, str(float(truth == near.word))) for truth in ("egg", "palace")
+    ]
+    assert worst["questions"]["right"] == 0
+
+
+def test_answers_alone_are_a_table_of_one_column(tmp_path: Path) -> None:
+    write_outputs(str(tmp_path / "a.csv"), Evaluation({}, outputs=["one, two", "three"]))
+    assert (tmp_path / "a.csv").read_text() == 'answer\n"one, two"\nthree\n'

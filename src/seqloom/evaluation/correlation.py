@@ -54,6 +54,13 @@ def correlations(x: Floats, y: Floats, resamples: int = RESAMPLES) -> dict[str, 
     )
 
 
+def rank_errors(x: Floats, y: Floats) -> list[float]:
+    """How far each item's rank in x is from that in y, as a share of the largest distance."""
+    once = np.ones((1, len(x)))
+    distances = np.abs(ranks(x, once) - ranks(y, once))[0] / max(len(x) - 1, 1)
+    return list(map(float, distances))
+
+
 def number_metrics(true: Floats, predicted: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
     """Metrics of a regression: pearson, spearman and mean_squared_error, with the ends of their intervals;
     examples."""

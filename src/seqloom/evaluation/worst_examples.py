@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqloom.evaluation.arrays import Floats
+from seqloom.evaluation.correlation import rank_errors
 from seqloom.protocols import EvaluatedExample
 
 GROUPS = 8
@@ -35,6 +37,18 @@ def with_text_scores(examples: Sequence[EvaluatedExample]) -> list[EvaluatedExam
             one = one._replace(right=float(one.answer == one.truth) or score)
         scored.append(one)
     return scored
+
+
+def similarity_examples(
+    pairs: Sequence[tuple[str, str]], scores: Floats, cosines: Floats
+) -> list[EvaluatedExample]:
+    """Pairs `(place, input)` with the scores of people and the cosines of a model. The two have scales of
+    their own, so a cosine is as wrong as its rank is."""
+    errors = rank_errors(cosines, scores)
+    return [
+        EvaluatedExample(where, pair, f"{score:g}", f"{cosine:.6f}", -error)
+        for (where, pair), score, cosine, error in zip(pairs, scores, cosines, errors, strict=True)
+    ]
 
 
 def worst_examples(examples: Sequence[EvaluatedExample], count: int) -> list[EvaluatedExample]:

@@ -15,7 +15,8 @@ from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.evaluation_charts import confusion_chart, length_chart, reliability_chart
 from seqloom.files import atomic_folder, check_new
 from seqloom.protocols import EvaluatedExample, Evaluation, Request
-from seqloom.runs.table_files import new_table
+from seqloom.runs.output_files import write_lines
+from seqloom.runs.table_files import TABLES, new_table
 from seqloom.tasks.model import load
 
 PICTURE_FORMS = (".svg", ".html")
@@ -38,11 +39,19 @@ def evaluate(
     )
 
 
-def write_examples(place: Path, examples: Sequence[EvaluatedExample]) -> None:
-    """A new table of each input with its truth, its answer and how right that is."""
-    with new_table(place, EvaluatedExample._fields) as write:
-        for example in with_text_scores(examples):
-            write(example._asdict())
+def write_outputs(path: str, found: Evaluation) -> None:
+    """A new file of the answers: a table has each input with its truth, its answer and how right that is, or
+    the answers alone where the task knows no more; any other file has one answer a line."""
+    if Path(path).suffix.lower() not in TABLES:
+        write_lines(path, found.outputs)
+    elif found.examples:
+        with new_table(Path(path), EvaluatedExample._fields) as write:
+            for example in with_text_scores(found.examples):
+                write(example._asdict())
+    else:
+        with new_table(Path(path), ("answer",)) as write:
+            for answer in found.outputs:
+                write({"answer": answer})
 
 
 def new_picture_folder(folder: str) -> Path:

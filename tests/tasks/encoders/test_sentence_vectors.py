@@ -211,8 +211,17 @@ def test_columns_are_known_by_name(tmp_path: Path) -> None:
         '{"sentence_A": "mat", "sentence_B": "house", "score": 2.5}\n'
     )
     one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}) for name in ("a.csv", "a.jsonl"))
-    assert one == two
+    assert one.metrics == two.metrics
+    assert one.outputs == two.outputs
     assert one.metrics["pairs"] == 3
+    first, _, last = one.examples
+    assert (first.place, first.input, first.truth) == (
+        f"{tmp_path}/a.csv:2",
+        "the cat, a dog ||| dogs",
+        "1",
+    )
+    assert last._replace(place="") == two.examples[2]._replace(place="")
+    assert [example.answer for example in one.examples] == one.outputs
 
 
 @pytest.mark.parametrize(

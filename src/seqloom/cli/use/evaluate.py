@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
@@ -56,9 +55,9 @@ def evaluate(
         json: One line of JSON instead of tables.
     """
     from seqloom.evaluation.worst_examples import worst_examples
-    from seqloom.runs.output_files import new_file, write_lines
-    from seqloom.runs.table_files import TABLES, require_writer
-    from seqloom.workflows.evaluate import draw_evaluation, new_picture_folder, write_examples
+    from seqloom.runs.output_files import new_file
+    from seqloom.runs.table_files import require_writer
+    from seqloom.workflows.evaluate import draw_evaluation, new_picture_folder, write_outputs
     from seqloom.workflows.evaluate import evaluate as run_evaluate
 
     given = read_settings(settings, ("data", "decode", "evaluate"))
@@ -71,10 +70,8 @@ def evaluate(
         _put_result(f"{folder} on {' '.join(data)}", result, wrong, json)
     finally:
         # A full disk costs no metric, and a full or closed standard output costs no file.
-        if outputs is not None and Path(outputs).suffix.lower() in TABLES and result.examples:
-            write_examples(Path(outputs), result.examples)
-        elif outputs is not None and result.outputs:
-            write_lines(outputs, result.outputs)
+        if outputs is not None and result.outputs:
+            write_outputs(outputs, result)
     if (outputs is not None and not result.outputs) or (errors and not result.examples):
         option = "--errors" if errors else "--outputs"
         raise UsageError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from torch import Tensor
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import batch_ends, encoder_ids, pad
 from seqloom.data.readers.labelled import read_labelled
-from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.correlation import correlations
+from seqloom.evaluation.worst_examples import similarity_examples
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.models.electra import Electra
@@ -109,8 +110,7 @@ class SentenceEncoder(ExplainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well the cosine of two texts agrees with the scores that people gave them."""
         self.check("evaluate", request, paths)
-        found = evaluate_similarity(self, paths, data_config(self.folder, request.data))
-        return Evaluation(found.metrics, outputs=[f"{cosine:.6f}" for cosine in found.cosines])
+        return evaluate_similarity(self, paths, data_config(self.folder, request.data))
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
@@ -190,18 +190,9 @@ def bert_of(run: LoadedRun) -> Bert:
     return model
 
 
-class Similarity(NamedTuple):
-    """What `evaluate_similarity` found."""
-
-    metrics: dict[str, float]
-    """pearson and spearman × 100 with the ends of their intervals, pairs."""
-    cosines: NDArray[np.float64]
-    """Of each pair."""
-
-
 def evaluate_similarity(
     encoder: SentenceEncoder, paths: Sequence[str], data: DataConfig
-) -> Similarity:
+) -> Evaluation:
     """How well the cosine of two texts agrees with the score that people gave them.
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
@@ -215,7 +206,10 @@ def evaluate_similarity(
     texts = [pair.text for pair in pairs] + [str(pair.second) for pair in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
     scores = np.array([float(pair.labels[0]) for pair in pairs])
-    return Similarity(correlations(cosines, scores) | {"pairs": len(pairs)}, cosines)
+    inputs = [(place(pair.path, pair.line), pair.shown) for pair in pairs]
+    examples = similarity_examples(inputs, scores, cosines)
+    metrics = correlations(cosines, scores) | {"pairs": len(pairs)}
+    return Evaluation(metrics, outputs=[one.answer for one in examples], examples=examples)
 
 
 def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

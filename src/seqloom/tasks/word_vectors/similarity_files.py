@@ -18,6 +18,7 @@ from seqloom.runs.progress import each_text
 class ScoredPair(NamedTuple):
     """Two words, and how similar people find them."""
 
+    line: int
     first: str
     second: str
     score: float
@@ -26,6 +27,7 @@ class ScoredPair(NamedTuple):
 class AnalogyQuestion(NamedTuple):
     """An analogy of a section: a is to b as c is to the answer."""
 
+    line: int
     section: str
     words: tuple[str, str, str]
     answer: str
@@ -63,11 +65,11 @@ def _pair(line: str, path: str, number: int) -> ScoredPair:
         score = math.nan
     if len(cells) != 3 or not math.isfinite(score):
         raise DataError(f"a line must be two words and a score, but is {shown(line)}", path, number)
-    return ScoredPair(first, second, score)
+    return ScoredPair(number, first, second, score)
 
 
 def _question(line: str, section: str, path: str, number: int) -> AnalogyQuestion:
     words = line.split()
     if len(words) != 4:
         raise DataError(f"an analogy must be four words, but is {shown(line)}", path, number)
-    return AnalogyQuestion(section, (words[0], words[1], words[2]), words[3])
+    return AnalogyQuestion(number, section, (words[0], words[1], words[2]), words[3])

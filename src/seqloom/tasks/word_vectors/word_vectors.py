@@ -9,10 +9,11 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from seqloom.errors import DataError, UsageError, counted, printable, shown
+from seqloom.errors import DataError, UsageError, counted, place, printable, shown
 from seqloom.evaluation.correlation import correlations
 from seqloom.evaluation.intervals import wilson_interval
-from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
+from seqloom.evaluation.worst_examples import similarity_examples
+from seqloom.protocols import NO_REQUEST, Answer, EvaluatedExample, Evaluation, Request
 from seqloom.runs.progress import each_text
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
@@ -115,7 +116,7 @@ class WordVectorModel(ExplainedModel):
         self.check("evaluate", request, paths)
         path = single_path(paths)
         pairs, questions = read_word_tests(path, data_config(self.folder, request.data))
-        return self._pairs(pairs, path) if pairs else self._analogies(questions)
+        return self._pairs(pairs, path) if pairs else self._analogies(questions, path)
 
     def _pairs(self, pairs: list[ScoredPair], path: str) -> Evaluation:
         found = [one for one in pairs if self._there([one.first, one.second])]
@@ -128,12 +129,17 @@ class WordVectorModel(ExplainedModel):
             )
         _log_missing(missing, len(pairs), "pair")
         cosines = np.array([self.similarity(one.first, one.second) for one in found])
-        metrics = correlations(cosines, np.array([one.score for one in found]))
+        scores = np.array([one.score for one in found])
+        examples = similarity_examples(
+            [(place(path, one.line), f"{one.first} {one.second}") for one in found], scores, cosines
+        )
+        metrics = correlations(cosines, scores)
         words = {word for one in found for word in (one.first, one.second)}
         counts = {"pairs": len(found), "pairs_without_vector": missing, **self._unseen(words)}
-        return Evaluation(metrics | counts, outputs=[f"{cosine:.6f}" for cosine in cosines])
+        outputs = [one.answer for one in examples]
+        return Evaluation(metrics | counts, outputs=outputs, examples=examples)
 
-    def _analogies(self, questions: list[AnalogyQuestion]) -> Evaluation:
+    def _analogies(self, questions: list[AnalogyQuestion], path: str) -> Evaluation:
         found = [
             one
             for one in questions
@@ -147,11 +153,18 @@ class WordVectorModel(ExplainedModel):
         metrics: dict[str, float] = {}
         sections: dict[str, dict[str, float]] = {}
         methods: tuple[Literal["add", "multiply"], ...] = ("add", "multiply")
-        outputs: list[str] = []
+        examples: list[EvaluatedExample] = []
         for method in methods:
             answers = list(self.space.answers(asked, method))
-            outputs = outputs or answers
             right = np.array([a == b for a, b in zip(answers, truth, strict=True)], bool)
+            examples = examples or [
+                EvaluatedExample(
+                    place(path, one.line), " ".join(one.words), answer, given, is_right
+                )
+                for one, answer, given, is_right in zip(
+                    found, truth, answers, right.astype(float).tolist(), strict=True
+                )
+            ]
             low, high = wilson_interval(float(right.sum()), len(right))
             share = 100 * right.mean() if len(right) else 0.0
             metrics |= {f"accuracy_{method}": share}
@@ -166,7 +179,12 @@ class WordVectorModel(ExplainedModel):
             "questions_without_vector": missing,
             **self._unseen(words),
         }
-        return Evaluation(metrics | counts, outputs=outputs, details={"sections": sections})
+        return Evaluation(
+            metrics | counts,
+            outputs=[one.answer for one in examples],
+            details={"sections": sections},
+            examples=examples,
+        )
 
     def _near(self, text: str, count: int, path: str, number: int) -> list[Near]:
         parts = _SIGN.split(text.strip())
