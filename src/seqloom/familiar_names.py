@@ -34,7 +34,7 @@ SETTINGS: dict[str, str] = {
     "train.dtype=bfloat16": "bf16",
     "train.lora_rank": "lora_r",
     "train.word_vectors": "pretrained_vectors pretrainedvectors",
-    "data.max_length": "max_seq_length max_seq_len max_source_length max_sent_length",
+    "data.max_length": "max_seq_length max_seq_len max_source_length",
     "data.source": "source_lang src_lang s",
     "data.target": "target_lang tgt_lang t",
     "data.text": "text_column text_column_name",
@@ -43,7 +43,7 @@ SETTINGS: dict[str, str] = {
     "data.tokenizer": "bpe",
     "decode.beam": "num_beams beam_size beam_width",
     "decode.n_best": "nbest num_return_sequences n_hyps",
-    "decode.length_penalty": "lenpen alpha beam_alpha",
+    "decode.length_penalty": "lenpen",
     "decode.max_length": "max_new_tokens max_len_b max_output_length",
     "decode.min_length": "min_new_tokens min_len min_output_length",
     "decode.top_k": "topk sampling_topk",
@@ -55,7 +55,7 @@ SETTINGS: dict[str, str] = {
     "decode.groups": "num_beam_groups diverse_beam_groups",
     "decode.stop": "stop_strings",
     "model.dropout": "dropout hidden_dropout_prob",
-    "model.width": "width hidden_size hidden_dim rnn_size d_model n_embd nhid dim",
+    "model.width": "width hidden_size hidden_dim rnn_size d_model n_embd dim",
     "model.layers": "layers num_layers n_layer num_hidden_layers nlayers",
     "model.heads": "heads num_heads n_head num_attention_heads nhead",
     "model.context": "context n_ctx n_positions",
@@ -71,7 +71,7 @@ SETTINGS: dict[str, str] = {
 OPTIONS: dict[str, str] = {
     "--model": "arch a model_type architecture",
     "--output-dir": "save_dir save_model model_dir",
-    "--from": "model_name_or_path pretrained finetune_from_model train_from",
+    "--from": "model_name_or_path pretrained finetune_from_model",
     "--resume": "restore_file resume_from_checkpoint",
     "--validation": "validation_file valid_path valid dev valid_data",
     "--prompt": "prompts",
@@ -94,6 +94,19 @@ ANSWERS: dict[str, str] = {
     "criterion loss": "the task has its loss; --set train.label_smoothing=0.1 smooths it",
     "remove_bpe post_process": "texts come out as texts here; leave it out",
     "gpu gpus cuda no_cuda use_cuda": "write --set train.device=cpu or cuda (auto by default)",
+    "alpha beam_alpha": (
+        "n tokens are divided by n^α here, not by ((5 + n) / 6)^α, so another α is best: --set"
+        " decode.length_penalty=1.0, the default, is the mean of a token"
+    ),
+    "max_sent_length": "longer texts are cut here, not left out: --set data.max_length=N",
+    "nhid": (
+        "write --set model.width=N, or for the feed-forward layers of a Transformer --set"
+        " model.feed_forward_width=N"
+    ),
+    "train_from": (
+        "--resume FOLDER goes on with a run that was stopped, and --from FOLDER begins a new run with"
+        " its weights"
+    ),
     "train_file train_data trainpref dataset_name src tgt input": (
         "name the files of the data after the task: seqloom train TASK FILE..."
     ),

@@ -57,7 +57,7 @@ UNDERSTOOD = {
     f"{TRAIN} -learning_rate 1 -report_every 5 -word_vec_size 32": (
         "train.learning_rate=1 train.log_every=5 model.embedding_width=32"
     ),
-    "predict run a.txt --beam-size 4 --beam-alpha 0.7": "decode.beam=4 decode.length_penalty=0.7",
+    "predict run a.txt --beam-size 4 --n-best 2": "decode.beam=4 decode.n_best=2",
     "predict run a.txt --max-output-length 30 --batch_size 8": "decode.max_length=30 decode.batch_rows=8",
     "train text-classification a.csv --output-dir run -lr 0.5 -epoch 25": (
         "train.learning_rate=0.5 train.epochs=25"
@@ -123,6 +123,10 @@ def test_an_option_of_another_program_is_the_option_that_it_means(line: str, our
         (f"{TRAIN} --lr", "--lr needs a value, as in --set train.learning_rate=VALUE"),
         (f"{TRAIN} --lr --seed 3", "--lr needs a value"),
         ("models --lr 3", "models has no option --lr; verbs that train take --set"),
+        ("predict run --beam-alpha 0.7", "not by ((5 + n) / 6)^α"),
+        (f"{TRAIN} --max-sent-length 50", "longer texts are cut here, not left out"),
+        (f"{TRAIN} --nhid 50", "--set model.feed_forward_width=N"),
+        (f"{TRAIN} --train-from model.pt", "--resume FOLDER goes on with a run"),
         ("predict run --remove-bpe", "texts come out as texts"),
         ("trian text-generation a.txt", "there is no verb trian; did you mean seqloom train?"),
         ("lstm", "did you mean --model lstm?"),
