@@ -4,6 +4,7 @@ not."""
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -211,6 +212,27 @@ def test_every_field_changes_the_model_or_is_said_to_change_nothing(family: str,
     pairs = list(zip(outputs(one, family), outputs(two, family), strict=True))
     differs = any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
     assert differs or (family, name) in NOT_SEEN
+
+
+@pytest.mark.parametrize("family", ["recurrent", "recurrent_lm", "seq2seq"])
+def test_a_forget_bias_changes_nothing_beside_chrono_steps(family: str, tmp_path: Path) -> None:
+    config = model_family(family)[0](**(SMALL[family] | {"cell": "lstm", "chrono_steps": 9}))
+    assert unused_fields(config)["forget_bias"] == "model.chrono_steps to be 0"
+    task = {"recurrent": "text-classification", "recurrent_lm": "text-generation"}
+    (tmp_path / "a.tsv").write_text("text\tlabel\na\tb\n")
+    settings = ["model.cell=lstm", "model.chrono_steps=9", "model.forget_bias=2"]
+    with pytest.raises(
+        UsageError, match=r"forget_bias changes nothing here: .*chrono_steps to be 0"
+    ):
+        resolve(
+            task.get(family, "translation"),
+            [str(tmp_path / "a.tsv")],
+            tmp_path / "run",
+            f"{family}:tiny",
+            (),
+            settings,
+            None,
+        )
 
 
 @pytest.mark.parametrize(

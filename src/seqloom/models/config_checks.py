@@ -77,6 +77,7 @@ Fraction = Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1
 """What dropout drops."""
 Epsilon = Annotated[float, Constraint("at least 0", lambda value: value >= 0)]
 """What a norm adds before it takes a root."""
+ZERO = Constraint("0", lambda value: value == 0)
 ActivationName = Annotated[str, one_of(ACTIVATIONS)]
 CellName = Annotated[str, one_of(CELLS)]
 

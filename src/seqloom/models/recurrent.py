@@ -24,6 +24,7 @@ from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.word_characters import read_each_once
 from seqloom.models.config_checks import (
+    ZERO,
     CellName,
     Count,
     Fraction,
@@ -57,7 +58,7 @@ class RecurrentConfig:
     """Stacked layers."""
     bidirectional: bool = True
     """Whether each layer reads in both directions."""
-    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    forget_bias: Annotated[float, UsedWith(cell="lstm", chrono_steps=ZERO)] = 1.0
     """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     chrono_steps: Annotated[Count, UsedWith(cell="lstm")] = 0
     """The longest dependency in steps: an lstm's gates then start so that its units remember from 1 to as

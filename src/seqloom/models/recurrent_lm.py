@@ -37,6 +37,7 @@ from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import (
+    ZERO,
     CellName,
     Count,
     Fraction,
@@ -73,7 +74,7 @@ class RecurrentLMConfig:
     """Width of the last layer, where it differs from the others'."""
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
-    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    forget_bias: Annotated[float, UsedWith(cell="lstm", chrono_steps=ZERO)] = 1.0
     """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     chrono_steps: Annotated[Count, UsedWith(cell="lstm")] = 0
     """The longest dependency in steps: an lstm's gates then start so that its units remember from 1 to as

@@ -32,6 +32,7 @@ from seqloom.layers.recurrent.stack import (
     stack_states,
 )
 from seqloom.models.config_checks import (
+    ZERO,
     CellName,
     Count,
     Fraction,
@@ -71,7 +72,7 @@ class Seq2SeqConfig:
     """Whether the encoder reads in both directions."""
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
-    forget_bias: Annotated[float, UsedWith(cell="lstm")] = 1.0
+    forget_bias: Annotated[float, UsedWith(cell="lstm", chrono_steps=ZERO)] = 1.0
     """What the bias of an lstm's forget gate starts from; 1 remembers at first (Gers et al. 2000)."""
     chrono_steps: Annotated[Count, UsedWith(cell="lstm")] = 0
     """The longest dependency in steps: an lstm's gates then start so that its units remember from 1 to as
