@@ -9,10 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import seqloom
+from seqloom.config import DataConfig
+from seqloom.data.readers.input_rows import read_input_rows
+from seqloom.errors import DataError
 from seqloom.workflows.train import train
 
 WORDS = ["good", "bad", "film", "plot", "boring", "great", "the", "a", "was", "is", "it"]
@@ -177,6 +181,31 @@ def test_what_cannot_be_written_is_refused_before_the_work(
         assert ran.code == 2
         assert message in ran.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["there.csv"]
+
+
+def test_nulls_of_parquet_stay_and_a_damaged_file_is_said(
+    reviews: tuple[Path, Path], command: Any, tmp_path: Path
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "good", "n": 1},
+        {"text": None, "n": None},
+        {"text": "bad", "n": 3},
+    ]
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    ran = command("predict", reviews[1], source, "--output", tmp_path / "o.parquet")
+    assert ran.code == 0
+    found = pq.read_table(tmp_path / "o.parquet").to_pylist()
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    assert [bool(row["label"]) for row in found] == [True, False, True]
+    source.write_bytes(source.read_bytes()[:-40])
+    for file in (source, "--output"):
+        more = [] if file == source else ["--output", tmp_path / "again.csv"]
+        ran = command("predict", reviews[1], source, *more)
+        assert ran.code == 2
+        assert "a.parquet: must be a whole Parquet file" in ran.err.splitlines()[-1]
+    with pytest.raises(DataError, match="must be a whole Parquet file"):
+        list(read_input_rows(str(source), "parquet", DataConfig(), 1))
 
 
 def test_an_error_in_the_middle_leaves_no_file(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from seqloom.data.formats.columns import Header, Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
@@ -17,8 +17,20 @@ BATCH = 1024
 
 
 def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Row]:
-    """The rows of a Parquet file; `line` is the row, from 1. Nothing (null) is an empty text, as in a cell of
-    a csv file.
+    """The rows of a Parquet file. Nothing (null) is an empty text, as in a cell of a csv file. Raises as
+    `parquet_objects` does."""
+    objects = parquet_objects(file, partial(_columns_that_are_read, file, schema))
+    texts = (
+        (row, {name: "" if value is None else value for name, value in content.items()})
+        for row, content in objects
+    )
+    yield from rows_of_objects(texts, file, schema)
+
+
+def parquet_objects(
+    file: DataFile, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names
+) -> Iterator[tuple[int, JsonObject]]:
+    """Each row, from 1, and its values in the columns that `choose` takes.
 
     Raises MissingExtraError where pyarrow is not installed, DataError where the file is not what it must be.
     """
@@ -29,11 +41,16 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Row]:
         )
     except ImportError:
         raise MissingExtraError("reading Parquet", "hub") from None
+    row = 0
     # What cannot be opened is reported as it is everywhere.
     with open_binary(file.path) as opened:
         try:
             table = parquet.ParquetFile(opened)
-            yield from rows_of_objects(_objects(table, file, schema), file, schema)
+            names = list(choose(list(table.schema_arrow.names)))
+            for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
+                for content in batch.to_pylist():
+                    row += 1
+                    yield row, content
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise file.error(
@@ -41,15 +58,11 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Row]:
             ) from None
 
 
-def _objects(table: Any, file: DataFile, schema: TableSchema) -> Iterator[tuple[int, JsonObject]]:
-    """The columns that are read of each row."""
-    names = list(table.schema_arrow.names)
-    if schema.inside not in names:
-        header = Header(names, file, None)
-        chosen = schema.columns(header).values()
-        names = list(dict.fromkeys(part for name in chosen for part in header.parts(name)))
-    row = 0
-    for batch in table.iter_batches(BATCH, columns=names, use_threads=False):
-        for content in batch.to_pylist():
-            row += 1
-            yield row, {name: "" if value is None else value for name, value in content.items()}
+def _columns_that_are_read(
+    file: DataFile, schema: TableSchema, names: Sequence[str]
+) -> Sequence[str]:
+    if schema.inside in names:
+        return names
+    header = Header(list(names), file, None)
+    chosen = schema.columns(header).values()
+    return list(dict.fromkeys(part for name in chosen for part in header.parts(name)))

@@ -3,7 +3,6 @@ what answers are written beside."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -14,10 +13,9 @@ from seqloom.data.formats.columns import TableSchema, full_record
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.lines import read_lines
+from seqloom.data.formats.parquet import parquet_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
-from seqloom.errors import MissingExtraError
-from seqloom.files import open_binary
 
 FORMS = ("text", "csv", "tsv", "jsonl", "parquet")
 """Forms in which a row, or a line, is an input."""
@@ -57,7 +55,7 @@ def read_input_rows(
         case "jsonl":
             rows = (InputRow(line, dict(content)) for line, content in json_objects(file))
         case "parquet":
-            rows = _parquet_rows(path)
+            rows = (InputRow(row, dict(content)) for row, content in parquet_objects(file))
         case _:
             rows = _table_rows(file, form, first_answered)
     yield from _with_skipped(rows, report)
@@ -90,16 +88,3 @@ def _table_rows(file: DataFile, form: str, first_answered: int) -> Iterator[Inpu
         rows = chain([head], rows)
     for row in rows:
         yield InputRow(row.line, dict(zip(names, row.values.values(), strict=True)))
-
-
-def _parquet_rows(path: str) -> Iterator[InputRow]:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingExtraError("reading Parquet", "hub") from None
-    with open_binary(path) as opened:
-        number = 0
-        for batch in parquet.ParquetFile(opened).iter_batches(1024, use_threads=False):
-            for content in batch.to_pylist():
-                number += 1
-                yield InputRow(number, content)
