@@ -136,3 +136,15 @@ def test_a_tracker_that_does_not_begin_is_said(
         SeqloomError, match=r"train.trackers=wandb: it does not begin \(no network\)"
     ):
         trained(tmp_path, "train.trackers=wandb", "train.tensorboard=false")
+
+
+def test_a_tracker_is_closed_where_the_next_one_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = StandIn()
+    monkeypatch.setitem(sys.modules, "mlflow", first)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtraError, match="wandb"):
+        trained(tmp_path, "train.trackers=[mlflow,wandb]", "train.tensorboard=false")
+    assert first.settings
+    assert not first.open

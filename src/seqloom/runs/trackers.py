@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,12 +45,13 @@ def open_trackers(run_config: RunConfig, folder: Path, step: int) -> Iterator[li
         for name, value in values.items()
     }
     run = TrackedRun(folder, settings, step)
-    opened = [_opened(name, run) for name in wanted]
-    try:
-        yield [write for write, _ in opened]
-    finally:
-        for _, close in opened:
-            close()
+    writers: list[Write] = []
+    with ExitStack() as stack:
+        for name in wanted:
+            write, close = _opened(name, run)
+            stack.callback(close)
+            writers.append(write)
+        yield writers
 
 
 def _opened(name: str, run: TrackedRun) -> tuple[Write, Callable[[], None]]:
