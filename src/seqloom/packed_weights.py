@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import final
+from typing import Any, TypeVar, final
 
-from torch import Tensor
+Packable = TypeVar("Packable")
+Packed = TypeVar("Packed")
 
 
 @final
@@ -30,8 +31,8 @@ class PackedWeights:
     """
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[Tensor, Tensor]] = {}
-        """By the id of the weight: the weight, which keeps the id its own, and its packed copy."""
+        self._packed: dict[int, tuple[object, Any]] = {}
+        """By the id of a weight or module: that itself, which keeps the id its own, and its packed copy."""
 
     def __enter__(self) -> None:
         outer = current()
@@ -40,12 +41,14 @@ class PackedWeights:
     def __exit__(self, *_: object) -> None:
         _THREAD.opened.pop()
 
-    def get(self, weight: Tensor, pack: Callable[[Tensor], Tensor]) -> Tensor:
-        """The packed copy of `weight`, made by `pack` when it is first asked for."""
-        known = self._packed.get(id(weight))
+    def get(self, original: Packable, pack: Callable[[Packable], Packed]) -> Packed:
+        """The packed copy of a weight, or of all weights of a module, made by `pack` when it is first asked
+        for."""
+        known = self._packed.get(id(original))
         if known is None:
-            known = self._packed[id(weight)] = weight, pack(weight.detach())
-        return known[1]
+            known = self._packed[id(original)] = original, pack(original)
+        packed: Packed = known[1]
+        return packed
 
 
 @final

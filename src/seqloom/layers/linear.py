@@ -35,7 +35,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weights = current()
     if weights is None or _product is None or _pack is None or not _pays(x, weight):
         return F.linear(x, weight, bias)
-    return _product(x, weights.get(weight, _pack), bias, "none", [], "")
+    pack = _pack
+    packed = weights.get(weight, lambda one: pack(one.detach()))
+    return _product(x, packed, bias, "none", [], "")
 
 
 @final

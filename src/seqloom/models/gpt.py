@@ -29,6 +29,7 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_step import run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
 from seqloom.models.config_checks import (
     ActivationName,
@@ -193,7 +194,7 @@ class GPT(nn.Module):
         if not tokens.shape[1]:
             return self.embedding(tokens), state
         call = self._mask_and_positions(tokens, state)
-        hidden, layers = self.stack(*self._embed(tokens, call), state and state.layers)
+        hidden, layers = run_stack(self.stack, *self._embed(tokens, call), state and state.layers)
         return hidden, extend_cache(state, layers, tokens, call)
 
     def read_source(self, source: Tensor) -> KeyValueCache | None:

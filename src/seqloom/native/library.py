@@ -1,4 +1,5 @@
-"""The compiled loops and products that this machine can run, and the passes of word2vec and GloVe.
+"""The compiled loops and products that this machine can run, the passes of word2vec and GloVe, and the steps
+of decoding.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -44,6 +45,19 @@ class NativeFunctions(NamedTuple):
 NativeLibrary = dict[torch.dtype, NativeFunctions]
 
 
+class DecodingFunctions(NamedTuple):
+    """Those for steps of decoding, in float32."""
+
+    lanes: int
+    """Outputs of a strip of `PackedLinear`."""
+    linear: Callable[..., None]
+    """(LinearCall, threads)"""
+    workspace_size: Callable[..., int]
+    """(TransformerStep, threads) -> how many numbers `TransformerStep.workspace` must hold."""
+    transformer_step: Callable[..., None]
+    """(TransformerStep, threads)"""
+
+
 @functools.cache
 def library() -> NativeLibrary | None:
     """None where there is no library for this processor, or one of other sources than these."""
@@ -57,17 +71,43 @@ def missing() -> bool:
     return library() is None and os.environ.get(OFF) != "0"
 
 
+@functools.cache
+def decoding_functions() -> DecodingFunctions | None:
+    """None where `library` is."""
+    if library() is None:
+        return None
+    return load_decoding(library_path(SOURCES, torch.backends.cpu.get_cpu_capability()))
+
+
 def load(path: Path) -> NativeLibrary | None:
     """None where there is no such file, it does not load, or it was built from other sources than these."""
+    loaded = _opened(path)
+    if loaded is None:
+        return None
+    return {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
+
+
+def load_decoding(path: Path) -> DecodingFunctions | None:
+    """As `load`."""
+    loaded = _opened(path)
+    if loaded is None:
+        return None
+    loaded.seqloom_lanes.restype = _LONG
+    linear, size = loaded.seqloom_linear, loaded.seqloom_transformer_workspace
+    step = loaded.seqloom_transformer_step
+    for function, result in ((linear, None), (size, _LONG), (step, None)):
+        function.argtypes, function.restype = (_POINTER, _LONG), result
+    return DecodingFunctions(loaded.seqloom_lanes(), linear, size, step)
+
+
+def _opened(path: Path) -> ctypes.CDLL | None:
     try:
         loaded = ctypes.CDLL(str(path))  # its OpenMP is the one that torch has loaded
         stamp: ctypes._NamedFuncPointer = loaded.seqloom_built_from
     except (OSError, AttributeError):
         return None
     stamp.restype = ctypes.c_char_p
-    if stamp() != built_from(SOURCES).encode():
-        return None
-    return {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
+    return loaded if stamp() == built_from(SOURCES).encode() else None
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

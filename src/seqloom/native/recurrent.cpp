@@ -1,9 +1,10 @@
-// The time loops of recurrent layers for layers/recurrent/compiled_loops.py, and large products for compiled_products.py: a
-// plain C interface, called through ctypes.
+// The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, and steps
+// of decoding for layers/transformer/native_step.py: a plain C interface, called through ctypes.
 
 #include "cells.h"
 #include "gemm.h"
 #include "glove.h"
+#include "transformer.h"
 #include "word2vec.h"
 
 #include <memory>
@@ -92,4 +93,9 @@ void seqloom_word2vec_double(const seqloom::Word2Vec<double>* pass, long threads
 
 void seqloom_glove_float(const seqloom::Glove<float>* pass, long threads) { seqloom::train(*pass, threads); }
 void seqloom_glove_double(const seqloom::Glove<double>* pass, long threads) { seqloom::train(*pass, threads); }
+
+long seqloom_lanes() { return seqloom::LANES<float>; }
+void seqloom_linear(const seqloom::LinearCall* call, long threads) { seqloom::multiply(*call, threads); }
+long seqloom_transformer_workspace(const seqloom::TransformerStep* step, long threads) { return step->workspace_size(threads); }
+void seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { seqloom::run(*step, threads); }
 }

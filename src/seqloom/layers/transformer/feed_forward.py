@@ -43,7 +43,7 @@ ACTIVATIONS: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
     "swish": Swish,
     "tanh": lambda: torch.tanh,
 }
-"""φ, made for each layer: one of them has a parameter."""
+"""φ, made for each layer: one of them has a parameter. `native/transformer.h` counts them in this order."""
 
 
 @final
@@ -54,6 +54,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = config.gated
         self.dropout = config.hidden_dropout
+        self.activation_name = config.activation
         self.activation = ACTIVATIONS[config.activation]()
         self.hidden = Linear(
             config.width, (2 if config.gated else 1) * config.hidden_width, bias=config.biases

@@ -231,13 +231,18 @@ def append(past: Tensor, length: int, new: Tensor, dim: int = 2) -> Tensor:
         return torch.cat([past.narrow(dim, 0, length), new], dim=dim)
     full = past.shape[dim] < length + steps
     if full or (past.is_inference() and not torch.is_inference_mode_enabled()):
-        shape = list(new.shape)
-        shape[dim] = max(MIN_SLOTS, 2 * (length + steps))
-        larger = new.new_empty(shape)
-        larger.narrow(dim, 0, length).copy_(past.narrow(dim, 0, length))
-        past = larger
+        past = with_room(past, length, steps, dim)
     past.narrow(dim, length, steps).copy_(new)
     return past
+
+
+def with_room(past: Tensor, length: int, steps: int, dim: int = 2) -> Tensor:
+    """A copy of the first `length` slots of `dim` in a buffer of about twice as many."""
+    shape = list(past.shape)
+    shape[dim] = max(MIN_SLOTS, 2 * (length + steps))
+    larger = past.new_empty(shape)
+    larger.narrow(dim, 0, length).copy_(past.narrow(dim, 0, length))
+    return larger
 
 
 def embed_tokens(embedding: nn.Module, ids: Tensor, pad_id: int) -> Tensor:

@@ -1,0 +1,225 @@
+// One token of each row through a stack of Transformer blocks: layers/transformer/blocks.py, as native_step.py passes it.
+//
+//   norm before   z = x + A(LN x),   y = z + F(LN z),   and one LN after the last block
+//   norm after    z = LN(x + A(x)),  y = LN(z + F(z))
+//
+// Keys and values are appended to the caches in place. Between two parts of a block all threads wait for each other.
+#pragma once
+
+#include "packed_linear.h"
+
+#include <limits>
+#include <utility>
+
+namespace seqloom {
+
+enum Activation : long { GELU, GELU_TANH, RELU, SILU, SWISH, TANH }; // as ACTIVATIONS in native_step.py
+
+inline float error_function(float x) { // by N. Juffa: within 1 ulp
+  const float t = std::fabs(x) < 4.f ? std::fabs(x) : 4.f, square = x * x, large = t * t;
+  float far = -1.72853470e-5f * t + 3.83197126e-4f;
+  far = far * large + (-3.88396438e-3f * t + 2.42546219e-2f);
+  far = far * t - 1.06777877e-1f;
+  far = far * t - 6.34846687e-1f;
+  far = far * t - 1.28717512e-1f;
+  far = 1.f - exponential(far * t - t);
+  float near = -5.96761703e-4f;
+  near = near * square + 4.99119423e-3f;
+  near = near * square - 2.67681349e-2f;
+  near = near * square + 1.12819925e-1f;
+  near = near * square - 3.76125336e-1f;
+  near = near * square + 1.28379166e-1f;
+  return t > 0.921875f ? std::copysign(far, x) : near * x + x;
+}
+
+inline float activated(Activation kind, float beta, float x) {
+  switch (kind) {
+  case GELU: return 0.5f * x * (1.f + error_function(x * 0.70710678118654752f));
+  case GELU_TANH: return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x)); // 1 + tanh(y) = 2 sigmoid(2 y)
+  case RELU: return x <= 0.f ? 0.f : x;
+  case SILU: return x * sigmoid(x);
+  case SWISH: return x * sigmoid(beta * x);
+  case TANH: return hyperbolic_tangent(x);
+  }
+  return x;
+}
+
+template <Activation KIND> inline void activate(float* x, float beta, long size) {
+#pragma GCC ivdep
+  for (long i = 0; i < size; i++) x[i] = activated(KIND, beta, x[i]);
+}
+
+struct LayerNorm {
+  const float *gain, *bias; // no bias: null
+
+  void operator()(const float* x, float* y, long width, float epsilon) const {
+    float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (long i = 0; i < width; i++) sum += x[i];
+    const float mean = sum / width;
+#pragma omp simd reduction(+ : squares)
+    for (long i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1.f / std::sqrt(squares / width + epsilon);
+    for (long i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * gain[i] + (bias ? bias[i] : 0.f);
+  }
+};
+
+struct TransformerBlock { // as `BlockArguments` in native_step.py
+  LayerNorm attention_norm, feed_forward_norm;
+  PackedLinear query_key_value, attention_output, hidden, output;
+  float beta; // of swish
+};
+
+struct TransformerStep { // as `StepArguments` in native_step.py
+  const TransformerBlock* blocks;
+  float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
+  LayerNorm norm;       // after the last block, where norms come before
+  long layers, norm_before, activation;
+  float epsilon, scale;              // scale: of the scores
+  long rows, width, heads, head_width;
+  long slots, length;                // of the caches: room, and what is filled
+  const uint8_t* visible;            // (rows, length + 1): the keys that a row sees; null: all
+  const float *cosines, *sines;      // of rotary positions, (rows, head_width / 2); else null
+  long angle_stride;                 // from one row's angles to the next one's: 0 where all agree
+  float* x;                          // (rows, width): in: the embedded tokens, out: the hidden states
+  float* workspace;                  // of `workspace_size` numbers
+
+  long inner() const { return heads * head_width; }
+  long hidden_width() const { return blocks[0].hidden.outputs; }
+  long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + hidden_width()) + threads * (length + 1); }
+
+  void operator()(const Member& me) const {
+    float* at = workspace;
+    const auto take = [&](long wide) { return Rows<float>{std::exchange(at, at + rows * wide), wide}; };
+    const Rows<float> states{x, width}, normed = take(width), added = take(width), parts = take(3 * inner()), mixed = take(inner()), wide = take(hidden_width());
+    float* weights = at + me.rank * (length + 1);
+
+    if (norm_before) each_row(me, [&](long row) { blocks[0].attention_norm(states[row], normed[row], width, epsilon); });
+    const Rows<float> read = norm_before ? normed : states;
+    for (long layer = 0; layer < layers; layer++) {
+      const TransformerBlock& block = blocks[layer];
+      block.query_key_value(me, read, rows, parts);
+      me.sync();
+      const Share pairs = me.of(rows * heads);
+      for (long pair = pairs.first; pair < pairs.last; pair++) attend(layer, pair / heads, pair % heads, parts, mixed, weights);
+      me.sync();
+      block.attention_output(me, mixed, rows, added);
+      me.sync();
+      each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.attention_norm, &block.feed_forward_norm); });
+      block.hidden(me, read, rows, wide);
+      activate_columns(block, block.hidden.columns_of(me), wide);
+      me.sync();
+      block.output(me, wide, rows, added);
+      me.sync();
+      const LayerNorm* next = layer + 1 < layers ? &blocks[layer + 1].attention_norm : nullptr;
+      each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.feed_forward_norm, next); });
+    }
+    if (norm_before) each_row(me, [&](long row) { norm(states[row], states[row], width, epsilon); });
+  }
+
+private:
+  template <class F> void each_row(const Member& me, F f) const {
+    const Share share = me.of(rows);
+    for (long row = share.first; row < share.last; row++) f(row);
+    me.sync();
+  }
+
+  // A sub-block's output is added to its input, with the norm `own` after it or the norm `next` before what follows.
+  void add(float* state, const float* added, float* normed, const LayerNorm& own, const LayerNorm* next) const {
+    for (long i = 0; i < width; i++) state[i] += added[i];
+    if (!norm_before) own(state, state, width, epsilon);
+    else if (next) (*next)(state, normed, width, epsilon);
+  }
+
+  void activate_columns(const TransformerBlock& block, Share columns, Rows<float> y) const {
+    const long size = columns.last - columns.first;
+    for (long row = 0; row < rows; row++) {
+      float* at = y[row] + columns.first;
+      switch (activation) {
+      case GELU: activate<GELU>(at, block.beta, size); break;
+      case GELU_TANH: activate<GELU_TANH>(at, block.beta, size); break;
+      case RELU: activate<RELU>(at, block.beta, size); break;
+      case SILU: activate<SILU>(at, block.beta, size); break;
+      case SWISH: activate<SWISH>(at, block.beta, size); break;
+      case TANH: activate<TANH>(at, block.beta, size); break;
+      }
+    }
+  }
+
+  // Pair i, (i, i + half), is rotated by its angle (Su et al. 2021).
+  void rotate(float* x, long row) const {
+    const long half = head_width / 2;
+    const float *cosine = cosines + row * angle_stride, *sine = sines + row * angle_stride;
+    for (long i = 0; i < half; i++) {
+      const float first = x[i], second = x[i + half];
+      x[i] = first * cosine[i] - second * sine[i];
+      x[i + half] = first * sine[i] + second * cosine[i];
+    }
+  }
+
+  // softmax(K q * scale) V of one row in one head; 0 where it sees nothing.
+  void attend(long layer, long row, long head, Rows<float> parts, Rows<float> mixed, float* weights) const {
+    float *query = parts[row] + head * head_width, *key = query + inner(), *value = key + inner();
+    const long place = (row * heads + head) * slots * head_width;
+    float *keys = caches[2 * layer] + place, *values = caches[2 * layer + 1] + place;
+    if (cosines) {
+      rotate(query, row);
+      rotate(key, row);
+    }
+    std::memcpy(keys + length * head_width, key, head_width * sizeof(float));
+    std::memcpy(values + length * head_width, value, head_width * sizeof(float));
+    const uint8_t* sees = visible ? visible + row * (length + 1) : nullptr;
+    float largest = -std::numeric_limits<float>::infinity();
+    for (long slot = 0; slot <= length; slot++) {
+      if (sees && !sees[slot]) continue;
+      weights[slot] = scale * dot(query, keys + slot * head_width);
+      largest = std::max(largest, weights[slot]);
+    }
+    float total = 0;
+    if (sees) {
+      for (long slot = 0; slot <= length; slot++) {
+        weights[slot] = sees[slot] ? exponential(weights[slot] - largest) : 0.f;
+        total += weights[slot];
+      }
+    } else {
+#pragma omp simd reduction(+ : total)
+      for (long slot = 0; slot <= length; slot++) total += weights[slot] = exponential(weights[slot] - largest);
+    }
+    float* out = mixed[row] + head * head_width;
+    long column = 0;
+    for (; column + 4 * LANES<float> <= head_width; column += 4 * LANES<float>) mix<4>(weights, values + column, total, out + column);
+    for (; column + LANES<float> <= head_width; column += LANES<float>) mix<1>(weights, values + column, total, out + column);
+    for (; column < head_width; column++) {
+      float sum = 0;
+      for (long slot = 0; slot <= length; slot++)
+        if (weights[slot] > 0) sum += weights[slot] * values[slot * head_width + column];
+      out[column] = total > 0 ? sum / total : 0.f;
+    }
+  }
+
+  float dot(const float* a, const float* b) const {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (long i = 0; i < head_width; i++) sum += a[i] * b[i];
+    return sum;
+  }
+
+  // V vectors of the weighted mean of the values. What has no weight may be anything, and is not read.
+  template <int V> void mix(const float* weights, const float* values, float total, float* out) const {
+    Vector<float> sum[V] = {};
+    for (long slot = 0; slot <= length; slot++) {
+      if (!(weights[slot] > 0)) continue;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) sum[v] += weights[slot] * load(values + slot * head_width + v * LANES<float>);
+    }
+    for (int v = 0; v < V; v++) store(out + v * LANES<float>, total > 0 ? sum[v] / total : Vector<float>{});
+  }
+};
+
+inline void run(const TransformerStep& step, long threads) {
+  Barrier barrier;
+#pragma omp parallel num_threads(static_cast<int>(threads))
+  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()});
+}
+
+} // namespace seqloom

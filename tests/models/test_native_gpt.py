@@ -1,0 +1,238 @@
+"""The compiled step of decoding is the model: the logits of a float64 forward, the same texts, whatever is
+done to the rows between two steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.config import DecodeConfig
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.logits_processors import logits_processors
+from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
+from seqloom.layers.attention import watched_attention
+from seqloom.layers.transformer import native_step
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.native_step import NativeStep
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.native.build import SOURCES, kinds_here, library_of_kind
+from seqloom.native.library import library, load_decoding
+from seqloom.packed_weights import PackedWeights
+from seqloom.protocols import State, fork, join_rows, next_logits, reorder_in_place, select_rows
+from seqloom.text.special_tokens import BOS, EOS, PAD
+
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="the compiled step needs a C++ compiler when the project is installed"
+)
+
+SMALL = GPTConfig(vocabulary_size=50, context=64, width=40, layers=2, heads=2)
+"""Neither a head nor a hidden state fills whole vectors."""
+MODELS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "norm after": {"norm": "after", "activation": "relu"},
+    "rotary, untied": {"positions": "rotary", "tie_output": False, "activation": "silu"},
+    "sinusoidal, no biases": {
+        "positions": "sinusoidal",
+        "biases": False,
+        "activation": "gelu-tanh",
+        "feed_forward_width": 37,
+    },
+    "whole vectors, joined": {
+        "positions": "none",
+        "width": 192,
+        "layers": 1,
+        "activation": "swish",
+        "documents": "joined",
+    },
+}
+TOLERANCE = 2e-5
+"""Of the largest logit."""
+
+
+def drawn(**changes: Any) -> GPT:
+    model = GPT(replace(SMALL, **changes)).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            centre = 1.0 if "norm.weight" in name else 0.0
+            parameter.normal_(centre, 0.2, generator=generator)
+    return model
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> GPT:
+    return drawn(**MODELS[request.param])
+
+
+@pytest.fixture(params=kinds_here())
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The library for each kind of processor that this one can be."""
+    if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("this processor has no AVX-512")
+    found = load_decoding(library_of_kind(SOURCES, request.param))
+    assert found is not None
+    monkeypatch.setattr(native_step, "decoding_functions", lambda: found)
+    return str(request.param)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Each step is worth so many."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    monkeypatch.setattr(native_step, "GRAIN", 1)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def native_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each compiled step."""
+    rows: list[int] = []
+    original = NativeStep.__call__
+
+    def counted(self: NativeStep, x: Tensor, *rest: Any) -> Any:
+        rows.append(len(x))
+        return original(self, x, *rest)
+
+    monkeypatch.setattr(NativeStep, "__call__", counted)
+    return rows
+
+
+def drawn_tokens(rows: int, seed: int) -> Tensor:
+    return torch.randint(
+        EOS + 1, SMALL.vocabulary_size, (rows, 1), generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def prompts(rows: int) -> Tensor:
+    """Of various lengths, padded on the left."""
+    tokens = torch.cat([drawn_tokens(rows, seed) for seed in range(7)], dim=1)
+    for row in range(rows):
+        begin = row % 4
+        tokens[row, :begin], tokens[row, begin] = PAD, BOS
+    return tokens
+
+
+def logits_of_a_session(model: GPT, rows: int) -> list[Tensor]:
+    """After each of some steps, between which rows are selected, reordered, join and begin a document."""
+    found: list[Tensor] = []
+
+    def step(state: State, count: int, tokens: Tensor | None = None) -> State:
+        tokens = drawn_tokens(count, len(found) + 10) if tokens is None else tokens
+        logits, state = next_logits(model, tokens, state)
+        found.append(logits)
+        return state
+
+    def reordered(state: State, *order: int) -> State:
+        return reorder_in_place(state, torch.tensor(order))
+
+    state = next_logits(model, prompts(rows), None)[1]
+    for _ in range(3):
+        state = step(state, rows)
+    kept = fork(state)
+    beam = select_rows(state, torch.zeros(4, dtype=torch.long))
+    for order in ((0, 0, 1, 2), (3, 0, 1, 1), (2, 1)):
+        beam = step(beam, 4)
+        beam = reordered(beam, *order)
+    state = step(join_rows([beam, kept]), 2 + rows)
+    # one row begins a document, and one has a step that does not happen
+    tokens = drawn_tokens(2 + rows, 99)
+    tokens[0], tokens[-1] = BOS, PAD
+    state = next_logits(model, tokens, state)[1]
+    step(state, 2 + rows)
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_logits_are_those_of_float64(
+    model: GPT, kind: str, threads: int, rows: int, native_steps: list[int]
+) -> None:
+    with torch.inference_mode():
+        expected = logits_of_a_session(copy.deepcopy(model).double(), rows)
+        assert not native_steps
+        with PackedWeights():
+            found = logits_of_a_session(model, rows)
+    assert len(native_steps) == len(expected) + 1
+    for logits, exact in zip(found, expected, strict=True):
+        finite = exact.isfinite()
+        assert finite.eq(logits.isfinite()).all()
+        bound = TOLERANCE * float(exact[finite].abs().max())
+        torch.testing.assert_close(logits.double(), exact, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])
+def test_every_activation(activation: str, kind: str, native_steps: list[int]) -> None:
+    model = drawn(activation=activation, layers=1)
+    with torch.no_grad():
+        # far into both tails
+        for block in model.stack.blocks:
+            block.feed_forward.hidden.weight.mul_(8)  # type: ignore[operator, union-attr]
+    exact = copy.deepcopy(model).double()
+    with torch.inference_mode(), PackedWeights():
+        found = logits_of_a_session(model, 3)[-1].double()
+        expected = logits_of_a_session(exact, 3)[-1]
+    assert native_steps
+    torch.testing.assert_close(
+        found, expected, rtol=0, atol=TOLERANCE * float(expected.abs().max())
+    )
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "greedy": BeamSearch(width=1),
+    "beam": BeamSearch(width=4, n_best=2),
+    "sampling": Sampling(seed=3, samples=2),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_texts_are_the_same(
+    model: GPT, threads: int, name: str, native_steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = DecodeConfig(no_repeat_ngram=3, min_length=5, temperature=0.7)
+    rules = logits_processors(decode, [PAD, BOS], EOS)
+    options = GenerationOptions(strategy=STRATEGIES[name], eos=EOS, pad=PAD, processors=rules)
+    read = [[BOS, 7, 9], [BOS], [BOS, 4, 4, 12, 30, 9]]
+
+    def texts() -> list[list[list[int]]]:
+        found = generate(model, None, read, [25, 30, 20], options)
+        return [[one.tokens for one in hypotheses] for hypotheses in found]
+
+    found = texts()
+    assert native_steps
+    monkeypatch.setattr(native_step, "decoding_functions", lambda: None)
+    before = len(native_steps)
+    assert found == texts()
+    assert len(native_steps) == before
+
+
+def test_what_it_cannot_do_is_left_to_the_blocks(native_steps: list[int]) -> None:
+    model = drawn()
+    state = model.read(prompts(2), None)[1]
+
+    def read() -> None:
+        model.read(drawn_tokens(2, 1), fork(state))
+
+    with torch.no_grad():
+        read()  # nobody says that the weights stay as they are
+    with PackedWeights():
+        read()  # with gradients
+        with torch.no_grad():
+            with watched_attention(model) as seen:
+                read()
+            assert all(seen.values())
+            with torch.autocast("cpu", torch.bfloat16):
+                read()
+            model.train()
+            read()
+            model.eval()
+            model.read(prompts(2), fork(state))  # several tokens at once
+            assert not native_steps
+            read()
+    assert native_steps == [2]
