@@ -33,7 +33,10 @@ from seqloom.serving.routes.completions import (
 from seqloom.serving.routes.reading import read_together
 from seqloom.serving.routes.tasks import check_number, count_tokens
 from seqloom.serving.served_models import ServedModel, ServedModels
+from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS
+from seqloom.tasks.text.predictor import TextPredictor
+from seqloom.tasks.text_to_text.text_to_text_model import TextToTextModel
 from seqloom.tasks.translation.translator import Translator
 from seqloom.version import VERSION
 
@@ -77,7 +80,15 @@ async def info(request: Request) -> Response:
                 "model_type": one.run.model_type,
                 "context": context_of(one.run.model),
                 "vocabulary": one.run.tokenizer.vocabulary_size,
+                "tokenizer": one.run.tokenizer.kind,
             }
+        match one.model:
+            case MaskFiller():
+                about["mask"] = one.model.spelling
+            case TextPredictor():
+                about["pairs"] = one.model.head_task.pairs
+            case TextToTextModel():
+                about["tasks"] = list(one.model.tasks)
         described.append(about)
     return JSONResponse(
         {"version": VERSION, "limits": asdict(request.app.state.limits), "models": described}

@@ -1,0 +1,280 @@
+"""The page in a real browser: what each kind of model shows, by mouse and by keyboard; and no text becomes
+anything but text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from tests.serving.conftest import LIMITS
+from tests.tasks.explain.subjects import INPUTS, PAIR, RUNS, SENTENCE
+
+from seqloom.serving.server import serving
+
+playwright_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"
+)
+
+NODES = 1500
+FIELDS: dict[str, dict[str, str]] = {
+    "text-gpt": {"text": SENTENCE, "seed": "1"},
+    "text-ngram": {"text": SENTENCE, "seed": "1"},
+    "text-recurrent-lm": {"text": SENTENCE, "seed": "1"},
+    "translation-seq2seq": {"text": "the red dog"},
+    "translation-t5": {"text": "the red dog"},
+    "labels-bert": {"text": SENTENCE},
+    "labels-gpt": {"text": PAIR[0], "second": PAIR[1]},
+    "similar-recurrent": {"text": PAIR[0], "second": PAIR[1]},
+    "tags-recurrent": {"text": SENTENCE},
+    "questions-bert": {"question": INPUTS["questions-bert"][0], "context": SENTENCE},
+    "choices-gpt": {"text": "the red dog", "options": "sees the cat\nlikes the park"},
+    "masks-bert": {"text": INPUTS["masks-bert"][0]},
+    "vectors-bert": {"text": "the red dog\nthe cat\na bird"},
+}
+"""Model -> what is typed into its first view."""
+PAYLOADS = (
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "<svg onload='window.hacked = 1'></svg>",
+    "<iframe srcdoc='<script>parent.hacked = 1</script>'></iframe>",
+    "<a href='javascript:window.hacked = 1'>x</a>",
+    "<style>* { display: none }</style>",
+    "<base href='https://example.org/'>",
+    "<link rel=stylesheet href='https://example.org/x.css'>",
+    "<meta http-equiv=refresh content='0;url=https://example.org'>",
+    "<object data='https://example.org'></object>",
+    "<input autofocus onfocus='window.hacked = 1'>",
+    "<details open ontoggle='window.hacked = 1'>x</details>",
+    "<form action='https://example.org'><button>x</button></form>",
+    "{{constructor.constructor('window.hacked = 1')()}}",
+    "javascript:window.hacked = 1",
+)
+AROUND = (
+    "{}",
+    '">{}',
+    "'>{}",
+    "</option>{}",
+    "</textarea>{}",
+    "</title>{}",
+    "-->{}",
+    "]]>{}",
+    "{}\\",
+    "%3C{}",
+)
+INJECTIONS = [around.format(payload) for payload in PAYLOADS for around in AROUND]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    folders = [f"{name}={RUNS / name}" for name in [*FIELDS, "images-vit"]]
+    with serving(*folders, limits=LIMITS, device="cpu") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright_api.sync_playwright() as playwright:
+        # the sandbox needs rights that a container does not give
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: str) -> Iterator[Any]:
+    """A page that may ask nobody but the server, and that must not complain."""
+    context = browser.new_context()
+    opened = context.new_page()
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("dialog", lambda dialog: wrong.append(dialog.message))
+    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    own = (server, "data:", "blob:")
+    opened.on("request", lambda sent: None if sent.url.startswith(own) else wrong.append(sent.url))
+    yield opened
+    context.close()
+    assert wrong == []
+
+
+def until(page: Any, condition: str) -> None:
+    """Waits for what JavaScript says; the policy of the page forbids `wait_for_function`."""
+    for _ in range(400):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(25)
+    raise AssertionError(
+        f"{condition} did not come about; the page says: {page.inner_text('body')}"
+    )
+
+
+def visit(page: Any, server: str, **parts: str) -> None:
+    page.goto("about:blank")
+    page.goto(f"{server}/#{urlencode(parts)}")
+    until(page, "document.querySelector('[role=tab][aria-selected=true]') !== null")
+
+
+def answered(page: Any) -> None:
+    until(page, "document.getElementById('status').textContent === 'Done.'")
+
+
+@pytest.mark.parametrize("model", FIELDS)
+def test_the_first_view_of_each_kind(model: str, page: Any, server: str) -> None:
+    visit(page, server, model=model)
+    assert page.evaluate("document.querySelectorAll('*').length") < NODES
+    assert len(page.inner_text("#says")) > 60
+    fields = "[...document.querySelectorAll('input, select, textarea')]"
+    assert page.evaluate(f"{fields}.every((one) => one.labels.length === 1)")
+    for name, value in FIELDS[model].items():
+        page.fill(f"#field-{name}", value)
+    page.click("#ask")
+    answered(page)
+    assert page.inner_text("#answers").strip()
+    assert page.evaluate("document.querySelectorAll('*').length") < NODES
+
+
+def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_path: Path) -> None:
+    visit(page, server, model="text-gpt", view="attention", text="the red dog")
+    for tab in page.query_selector_all("[role=tab]"):
+        tab.click()
+        if tab.get_attribute("id") in ("tab-write", "tab-surprise"):
+            continue
+        for name, value in (("words", "red, cat, dog"), ("texts", "the dog\na cat")):
+            if page.query_selector(f"#field-{name}"):
+                page.fill(f"#field-{name}", value)
+        page.click("#ask")
+        answered(page)
+        until(page, "document.querySelector('.picture img').naturalWidth > 100")
+    for label, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("numbers", b'{"show"')):
+        with page.expect_download() as download:
+            page.click(f"button:has-text('{label}')")
+        place = tmp_path / label
+        download.value.save_as(place)
+        assert place.read_bytes().startswith(begins)
+
+
+def test_an_image(page: Any, server: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (8, 8)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    for view in ("answer", "attention", "attribution"):
+        visit(page, server, model="images-vit", view=view)
+        page.set_input_files("#field-image", tmp_path / "image.png")
+        page.click("#ask")
+        answered(page)
+        assert page.query_selector("#answers table, #answers img")
+
+
+def test_a_link_restores_a_view_and_two_models_stand_side_by_side(page: Any, server: str) -> None:
+    visit(page, server, model="text-gpt")
+    page.fill("#field-text", "the red")
+    page.select_option("#beside", "text-ngram")
+    page.click("#ask")
+    answered(page)
+    assert "seed=" in page.url, "the seed that was drawn is in the link"
+    found = page.inner_text("#answers")
+    assert "text-gpt" in found
+    assert "text-ngram" in found
+    visit(page, server, model="text-gpt", view="surprise", text="the red dog")
+    answered(page)
+    tokens = page.query_selector_all("[role=option]")
+    content = {"model": "text-gpt", "texts": ["the red dog"], "tokens": True}
+    score = httpx.post(f"{server}/api/score", json=content).json()["scores"][0]
+    bits = [row["surprisal"] for row in score["table"]][: len(tokens)]
+    for token, expected in zip(tokens, bits, strict=True):
+        assert f"{expected:.1f} bits" in token.get_attribute("title")
+
+
+def test_by_keyboard_alone(page: Any, server: str) -> None:
+    visit(page, server)
+
+    def tab_to(selector: str) -> None:
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate(f"document.activeElement.matches({json.dumps(selector)})"):
+                return
+        raise AssertionError(f"the key Tab does not reach {selector}")
+
+    tab_to("#model")
+    page.keyboard.type("text-ng")
+    until(page, "document.getElementById('model').value === 'text-ngram'")
+    tab_to("[role=tab]")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.activeElement.id === 'tab-surprise'")
+    tab_to("#field-text")
+    page.keyboard.type("the red dog")
+    tab_to("#ask")
+    page.keyboard.press("Enter")
+    answered(page)
+    tab_to("[role=option]")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('.details caption') !== null")
+    tab_to(".details button")
+    page.keyboard.press("Enter")
+    until(page, "document.activeElement !== null && location.hash.includes('view=write')")
+    answered(page)
+
+
+def stays_text(page: Any, where: str) -> None:
+    """All of the texts are in the page as they are, and nothing else came of them."""
+    shown = page.evaluate(f"document.querySelector('{where}').textContent")
+    assert [text for text in INJECTIONS if text not in shown] == []
+    made = "script, iframe, object, base, meta, style, form, svg, a"
+    assert page.evaluate(f"document.querySelectorAll('{where} :is({made})').length") == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_texts_stay_texts(page: Any, server: str) -> None:
+    """As names in an answer, as tokens of a model, as labels, as an error, and in the address."""
+    assert len(INJECTIONS) == 150
+    visit(page, server, model="vectors-bert", text="\n".join(["the dog", *INJECTIONS]))
+    answered(page)
+    stays_text(page, "#answers")
+    labels = dict.fromkeys(INJECTIONS, 1 / 150)
+    logprobs = {
+        "tokens": INJECTIONS,
+        "token_logprobs": [-1.0] * 150,
+        "top_logprobs": [{text: -1.0} for text in INJECTIONS],
+        "text_offset": [0] * 150,
+    }
+
+    def replied(content: Any, status: int = 200) -> Callable[[Any], None]:
+        return lambda route: route.fulfill(status=status, json=content)
+
+    page.route("**/v1/completions", replied({"choices": [{"logprobs": logprobs}]}))
+    visit(page, server, model="text-gpt", view="surprise", text="".join(INJECTIONS))
+    answered(page)
+    stays_text(page, "#answers")
+    page.keyboard.press("Tab")
+    page.click("[role=option]:nth-child(7)")
+    assert page.inner_text(".details th") == INJECTIONS[6]
+    said = {"label": INJECTIONS[0], "probabilities": labels}
+    page.route("**/api/predict", replied({"answers": [said]}))
+    visit(page, server, model="labels-bert", text="a")
+    answered(page)
+    assert page.inner_text(".large") == INJECTIONS[0]
+    name = INJECTIONS[17]
+    models = [{"name": name, "task": name, "pictures": []} for name in INJECTIONS]
+    page.route("**/info", replied({"models": models}))
+    page.goto("about:blank")
+    page.goto(f"{server}/#{urlencode({'model': name, 'view': name, 'text': name})}")
+    until(page, "document.querySelectorAll('#model option').length === 150")
+    stays_text(page, "#model")
+
+
+def test_an_error_is_said_in_words(page: Any, server: str) -> None:
+    said = {"error": {"message": INJECTIONS[1], "param": None}}
+    page.route("**/api/predict", lambda route: route.fulfill(status=200, json=said))
+    page.route(
+        "**/v1/completions", lambda route: route.fulfill(body=f"data: {json.dumps(said)}\n\n")
+    )
+    visit(page, server, model="text-gpt", text="a")
+    until(page, f"document.getElementById('status').textContent === {json.dumps(INJECTIONS[1])}")
