@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import textwrap
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from itertools import cycle
@@ -61,7 +62,13 @@ LINES = [
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 """Of points, for those who print without colour."""
 REFERENCE = "#8a949e"
-"""The colour of what is no model, such as chance."""
+"""The colour of what is no model, such as chance, and of models beyond those that the eye tells apart."""
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
 
 # The page may load nothing from outside; Vega compiles its expressions, hence unsafe-eval.
 _PAGE = """<!DOCTYPE html>

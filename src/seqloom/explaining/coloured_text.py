@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError
-from seqloom.explaining.charts import Fields, require_extra, styled
+from seqloom.explaining.charts import Fields, columns_of, require_extra, styled
 from seqloom.explaining.heat_maps import signed_scale, weight_scale, word_labels
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def coloured_text(
     largest = max(map(abs, values)) or 1.0
     records, line, column = [], 0, 0.0
     for at, (label, value) in enumerate(zip(word_labels(tokens, pieces), values, strict=True)):
-        width = _columns(label) + 0.6
+        width = columns_of(label) + 0.6
         if column and column + width > COLUMNS:
             line, column = line + 1, 0.0
         record: Fields = {"x": column, "x2": column + width, "y": line, "y2": line + 0.86}
@@ -79,8 +78,3 @@ def coloured_text(
         width=COLUMNS * _WIDTH, height=_HEIGHT * (line + 1)
     )
     return styled(chart, title, subtitle, int(COLUMNS * _WIDTH), title or name)
-
-
-def _columns(word: str) -> int:
-    """How many columns of a typewriter a word takes."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in word)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import BLUES, LINES, line_chart, require_extra, styled
+from seqloom.explaining.charts import BLUES, LINES, REFERENCE, line_chart, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,15 +64,14 @@ def reliability_chart(bins: Sequence[tuple[float, float, int]]) -> alt.LayerChar
     unit = alt.Scale(domain=[0, 1])
     x = alt.X("confidence:Q", scale=unit, title="confidence")
     y = alt.Y("accuracy:Q", scale=unit, title="accuracy")
-    ideal = alt.Chart(alt.InlineData(values=corners)).mark_line(color="#8a949e", strokeDash=[5, 4])
-    points = alt.Chart(alt.InlineData(values=values)).mark_line(
-        color=LINES[0], point=alt.OverlayMarkDef(filled=True, color=LINES[0])
-    )
+    ideal = alt.Chart(alt.InlineData(values=corners)).mark_line(color=REFERENCE, strokeDash=[5, 4])
     size = alt.Size("examples:Q", legend=alt.Legend(title="examples"))
-    dots = alt.Chart(alt.InlineData(values=values)).mark_point(filled=True, color=LINES[0])
-    chart = alt.LayerChart(
-        layer=[ideal.encode(x=x, y=y), points.encode(x=x, y=y), dots.encode(x=x, y=y, size=size)]
-    ).properties(width=340, height=340)
+    bin_means = alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y)
+    line = bin_means.mark_line(color=LINES[0])
+    points = bin_means.mark_point(filled=True, color=LINES[0]).encode(size=size)
+    chart = alt.LayerChart(layer=[ideal.encode(x=x, y=y), line, points]).properties(
+        width=340, height=340
+    )
     subtitle = "dashed: right as often as confident"
     return styled(chart, "Reliability", subtitle, 340, "Accuracy by confidence")
 

@@ -9,7 +9,7 @@ from math import copysign, isfinite, log
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import LINES, Fields, require_extra, styled
+from seqloom.explaining.charts import LINES, REFERENCE, Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,8 +22,6 @@ LONGEST_NAME = 44
 LABEL_OFFSETS = ((8, -7), (8, 9), (-8, -7), (-8, 9))
 """Where the number of a point may be, in pixels to the right and down of it; the first is preferred."""
 SECONDS = "format(datum.value, '~g') + ' s'"
-REST = "#8a949e"
-"""The colour of models beyond those that the eye tells apart."""
 
 
 class RankedModel(NamedTuple):
@@ -109,7 +107,7 @@ def _score_panel(
     layers = [rule.encode(x=low, x2="high:Q"), dot.encode(x=mean, tooltip=_tooltip(score["title"]))]
     if floor is not None:
         line = alt.Chart(alt.InlineData(values=[{"floor": floor}]))
-        line = line.mark_rule(color=REST, strokeDash=[5, 4], strokeWidth=1.5)
+        line = line.mark_rule(color=REFERENCE, strokeDash=[5, 4], strokeWidth=1.5)
         layers.insert(0, line.encode(x=alt.X("floor:Q", **score)))
     return alt.LayerChart(layer=layers)
 
@@ -143,7 +141,7 @@ def _interval_marks(values: Values, **position: Any) -> tuple[alt.Chart, alt.Cha
     import altair as alt
 
     count = len(values)
-    colours = alt.Scale(domain=list(range(count)), range=[*LINES, *[REST] * count][:count])
+    colours = alt.Scale(domain=list(range(count)), range=[*LINES, *[REFERENCE] * count][:count])
     color = alt.Color("place:O", scale=colours, legend=None)
     base = alt.Chart(alt.InlineData(values=values)).encode(color=color, **position)
     dot = base.mark_point(filled=True, size=80, opacity=1, aria=False)

@@ -7,7 +7,6 @@ Principal components (Pearson 1901). Distances in the picture are at most those 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import LINES, NUMBER, SHAPES, Fields, require_extra, styled
+from seqloom.explaining.charts import (
+    LINES,
+    NUMBER,
+    SHAPES,
+    Fields,
+    columns_of,
+    require_extra,
+    styled,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -84,7 +91,7 @@ def placed_labels(points: NDArray[np.float64], labels: Sequence[str]) -> list[st
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.tolist()]
     found, written = [], 0
     for (x, y), label in zip(places.tolist(), labels, strict=True):
-        width = 0.6 * _FONT * _columns(label)
+        width = 0.6 * _FONT * columns_of(label)
         side = "right" if x + width + 10 < SIDE else "left"
         begin = x + 5 if side == "right" else x - 5 - width
         box = (begin, y - 0.6 * _FONT, begin + width, y + 0.6 * _FONT)
@@ -98,10 +105,6 @@ def placed_labels(points: NDArray[np.float64], labels: Sequence[str]) -> list[st
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _columns(label: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in label)
 
 
 def space_chart(

@@ -13,7 +13,7 @@ Wiegreffe and Pinter 2019).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -137,25 +137,9 @@ def draw_maps(
         # attention to many tokens is spread thin: a tenth of the rows reach the darkest colour
         highest = max(0.01, float(np.quantile(weights.max(axis=-1), 0.9)))
         subtitle += f" Weights from {highest:.2g} on are as dark as can be."
+    shown: Any = {"title": maps.title, "subtitle": subtitle, "pieces": pieces, "highest": highest}
     if weights.ndim == 2 or few:
         weights = weights.reshape(weights.shape[-2:])
         axes = ("source", "written") if maps.part.endswith("cross") else ("looked at", "looking")
-        return attention_heat_map(
-            weights,
-            looked_at,
-            looking,
-            title=maps.title,
-            subtitle=subtitle,
-            pieces=pieces,
-            axes=axes,
-            highest=highest,
-        )
-    return head_heat_maps(
-        weights,
-        looked_at,
-        looking,
-        title=maps.title,
-        subtitle=subtitle,
-        pieces=pieces,
-        highest=highest,
-    )
+        return attention_heat_map(weights, looked_at, looking, axes=axes, **shown)
+    return head_heat_maps(weights, looked_at, looking, **shown)

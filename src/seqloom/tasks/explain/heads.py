@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ def explain_knock_out(given: ModelInput, look: Look) -> Explanation:
     if given.next_tokens is not None and look.target is None and look.foil is None:
 
         def score() -> float:
-            return -sum(surprisals(given)[1]) * 0.6931471805599453
+            return -sum(surprisals(given)[1]) * math.log(2)
 
     elif given.score is not None:
         of = given.score()
@@ -41,7 +43,7 @@ def explain_knock_out(given: ModelInput, look: Look) -> Explanation:
         raise UsageError("a model must have heads of attention to be without one, but has none")
     numbers = {"asked": asked, "score": score(), "falls": {k: v.tolist() for k, v in falls.items()}}
     largest = max(float(values.abs().max()) for values in falls.values())
-    lines = [line for part, values in falls.items() for line in heads_lines(part, values, "")]
+    lines = [line for part, values in falls.items() for line in heads_lines(part, values)]
     return Explanation(
         show="knockout",
         numbers={**given.numbers, **numbers},
@@ -102,7 +104,7 @@ def explain_induction(run: LoadedRun, seed: int = 0) -> Explanation:
         numbers=numbers,
         text=[
             f"a head that looks everywhere alike has {alike:.4f}",
-            *heads_lines("self", scores, ""),
+            *heads_lines("self", scores),
         ],
         draw=lambda: matrices_chart(
             [_heads("self-attention", scores, "score", highest=1.0, signed=False)],

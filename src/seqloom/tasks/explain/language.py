@@ -4,7 +4,6 @@ model takes a probability from."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from seqloom.tasks.explain.model_input import ModelInput, Predictions
 
 CANDIDATES = 3
 """Likeliest tokens that are named."""
+SHOWN_HEADS = 5
 
 
 def predictions_of(given: ModelInput) -> Predictions:
@@ -169,11 +169,11 @@ def explain_back_off(given: ModelInput, look: Look) -> Explanation:
     )
 
 
-def heads_lines(part: str, values: Tensor, what: str, most: int = 5) -> Sequence[str]:
+def heads_lines(part: str, values: Tensor) -> list[str]:
     """The heads with the largest numbers `(layers, heads)`, for people."""
-    order = values.flatten().abs().argsort(descending=True)[:most].tolist()
-    heads = values.shape[1]
+    every, heads = values.flatten(), values.shape[1]
+    order = every.abs().argsort(descending=True)[:SHOWN_HEADS].tolist()
     return [
-        f"{float(values.flatten()[at]):+.4f}\t{part} layer {at // heads + 1}, head {at % heads + 1}{what}"
+        f"{float(every[at]):+.4f}\t{part} layer {at // heads + 1}, head {at % heads + 1}"
         for at in order
     ]
