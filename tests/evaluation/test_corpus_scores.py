@@ -11,12 +11,14 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
-from seqloom.evaluation.corpus_scores import OF_SUMS, text_statistics
+from seqloom.evaluation.corpus_scores import OF_SUMS
 from seqloom.evaluation.intervals import bootstrap_intervals
 from seqloom.evaluation.significance import permutation_p_value
+from seqloom.evaluation.text_metrics import bleu, chrf
 
 WORDS = ["the", "a", "red", "old", "dog", "cat", "sees", "likes", "park", "night", "!", "ü"]
 METRICS = {"bleu": BLEU, "chrf": CHRF}
+SCORES = {"bleu": bleu, "chrf": chrf}
 
 
 def texts(seed: int, share: float, references: list[str]) -> list[str]:
@@ -39,7 +41,7 @@ def references() -> list[str]:
 def test_sums_give_what_sacrebleu_gives(name: str, share: float, references: list[str]) -> None:
     metric: Metric = METRICS[name]()
     outputs = texts(1, share, references)
-    counts = text_statistics(metric, outputs, references)
+    counts = SCORES[name](outputs, references).statistics
     for some in (slice(None), slice(10), slice(5, 6), slice(40, 60)):
         mine = float(OF_SUMS[name](counts[some].sum(axis=0)))
         theirs = metric.corpus_score(outputs[some], [references[some]]).score
@@ -50,7 +52,7 @@ def test_sums_give_what_sacrebleu_gives(name: str, share: float, references: lis
 def test_an_interval_is_as_wide_as_that_of_sacrebleu(name: str, references: list[str]) -> None:
     metric: Metric = METRICS[name]()
     outputs = texts(1, 0.3, references)
-    counts = text_statistics(metric, outputs, references)
+    counts = SCORES[name](outputs, references).statistics
     ((low, high),) = bootstrap_intervals(
         lambda weights: OF_SUMS[name](weights @ counts)[:, None], len(outputs)
     )
@@ -72,9 +74,8 @@ def test_the_paired_test_gives_the_p_of_sacrebleu(name: str, references: list[st
     (_, other) = next(results for key, results in theirs.items() if key != "System")
     assert isinstance(other, Result)
     assert other.p_value is not None
-    metric: Metric = METRICS[name]()
-    mine = text_statistics(metric, first, references)
-    others = text_statistics(metric, second, references)
+    mine = SCORES[name](first, references).statistics
+    others = SCORES[name](second, references).statistics
     p = permutation_p_value(mine, others, OF_SUMS[name], resamples=4000)
     error = 4 * np.sqrt(p * (1 - p) / 4000) + 0.002
     assert abs(p - other.p_value) < error

@@ -1,29 +1,19 @@
 """Scores of a corpus as functions of sums over its texts: what intervals and paired tests are computed from.
 
-BLEU and chrF are sacreBLEU's, from the statistics that it counts for each text.
+BLEU and chrF are sacreBLEU's, from the statistics that it counts for each text (`CorpusScore.statistics`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from seqloom.evaluation.arrays import Floats, Numbers
 from seqloom.evaluation.word_errors import bleu_of_sums
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-
 BETA = 2.0
 """Of chrF2: recall counts BETA² times as much as precision."""
-
-
-def text_statistics(metric: Metric, outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    """`(texts, k)`: what sacreBLEU counts in each text, whose sum gives the score of the corpus."""
-    found = metric._extract_corpus_statistics(list(outputs), [list(references)])
-    return np.asarray(found, np.float64)
 
 
 def chrf_of_sums(sums: Numbers) -> Floats:

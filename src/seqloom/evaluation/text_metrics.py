@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from seqloom.config import BEST
+from seqloom.evaluation.arrays import Floats
 from seqloom.plugins import register
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class CorpusScore(NamedTuple):
 
     value: float
     signature: str
+    statistics: Floats
+    """`(texts, k)`: what sacreBLEU counts in each text, whose sum gives the score of the corpus."""
 
 
 def bleu(
@@ -56,8 +61,9 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
 def _corpus_score(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[str]
 ) -> CorpusScore:
-    score = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return CorpusScore(score, str(metric.get_signature()))
+    counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+    value = metric._aggregate_and_compute(counts).score
+    return CorpusScore(value, str(metric.get_signature()), np.asarray(counts, np.float64))
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

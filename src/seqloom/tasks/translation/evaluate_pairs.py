@@ -103,13 +103,12 @@ def evaluate_pairs(
         references = prepare_references(
             tokenizer, [target for _, target in pairs], EvaluateConfig(), measure
         )
-    given = [source for source, _ in pairs]
+    sources = [source for source, _ in pairs]
     work = LongWork("texts decoded", len(pairs))
-    decoded = decode_texts(model, tokenizer, given, replace(decode, n_best=1), work=work)
+    decoded = decode_texts(model, tokenizer, sources, replace(decode, n_best=1), work=work)
     best = [outputs[0] for outputs in decoded]
     texts = [output.text for output in best]
-    sources = [source for source, _ in pairs] if baselines else []
-    scores = measure.scores(texts, references, sources)
+    scores = measure.scores(texts, references, sources if baselines else [])
     metrics |= registered_metrics(texts, references.texts) | scores.metrics
     metrics["unfinished"] = sum(not output.finished for output in best)
     details = {"normalised_references": references.changed} if references.changed else {}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple, final
 
 from seqloom.evaluation.arrays import Floats
-from seqloom.evaluation.corpus_scores import OF_SUMS, text_statistics
+from seqloom.evaluation.corpus_scores import OF_SUMS
 from seqloom.evaluation.intervals import RESAMPLES, bootstrap_intervals, with_intervals
 from seqloom.evaluation.rouge import LEAD, NAMES, lead, rouge
 from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
@@ -53,27 +53,25 @@ def _translation_scores(
 ) -> Scores:
     """BLEU and chrF with their intervals, and exact match; where there are sources, also what they would
     score if they were the outputs."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    corpus_bleu = bleu(outputs, references.texts, references.bleu_tokenizer)
-    corpus_chrf = chrf(outputs, references.texts)
-    known = {"bleu": BLEU(tokenize=references.bleu_tokenizer), "chrf": CHRF()}
-    statistics = {
-        name: text_statistics(metric, outputs, references.texts) for name, metric in known.items()
+    known = {
+        "bleu": bleu(outputs, references.texts, references.bleu_tokenizer),
+        "chrf": chrf(outputs, references.texts),
     }
     metrics: dict[str, float] = {}
-    for name, value in (("bleu", corpus_bleu.value), ("chrf", corpus_chrf.value)):
-        of_resample = partial(_of_resamples, statistics[name], OF_SUMS[name])
+    for name, score in known.items():
+        of_resample = partial(_of_resamples, score.statistics, OF_SUMS[name])
         ((low, high),) = bootstrap_intervals(of_resample, len(outputs))
-        metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        metrics |= {name: score.value, f"{name}_low": low, f"{name}_high": high}
     metrics["exact_match"] = exact_match(outputs, references.texts)
     if sources:
         copied = bleu(sources, references.texts, references.bleu_tokenizer)
         metrics["copy_bleu"] = copied.value
         metrics["copy_chrf"] = chrf(sources, references.texts).value
-    signatures = {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}
-    return Scores(metrics, signatures, statistics)
+    return Scores(
+        metrics,
+        {name: score.signature for name, score in known.items()},
+        {name: score.statistics for name, score in known.items()},
+    )
 
 
 def _of_resamples(statistics: Floats, score: Callable[[Floats], Floats], weights: Floats) -> Floats:
