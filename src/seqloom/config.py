@@ -92,13 +92,13 @@ def _column(value: object) -> object:
     return str(value) if type(value) is int and 0 < value < 10_000 else value
 
 
-def _in_words(value: object) -> object:
-    """A list as a text with commas between."""
+def _comma_separated(value: object) -> object:
+    """A text with commas between, as a list."""
     return tuple(value.split(",")) if isinstance(value, str) else value
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
-_words = BeforeValidator(_in_words)
+_names = BeforeValidator(_comma_separated)
 Column = Annotated[str, BeforeValidator(_column)]
 Separator = Annotated[str, AfterValidator(_separator)]
 """A separator of texts, where \\t is a tab."""
@@ -368,7 +368,7 @@ class TrainConfig:
     tensorboard: bool = False
     """Also write the folder tensorboard/ (needs the extra `tensorboard`)."""
     trackers: Annotated[
-        tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], _words
+        tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], _names
     ] = ()
     """Programs that are told the metrics too, such as wandb,mlflow; each needs the extra of its name."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"

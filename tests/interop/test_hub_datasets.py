@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,8 +26,8 @@ class Datasets:
             raise ConnectionError("Couldn't reach\nthe hub")
         return self
 
-    def to_parquet(self, path: str) -> None:
-        pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", "y"]}), path)
+    def to_parquet(self, file: BinaryIO) -> None:
+        pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", "y"]}), file)
 
 
 @pytest.fixture

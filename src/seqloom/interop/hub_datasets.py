@@ -7,7 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from seqloom.errors import DataError, MissingExtraError, UsageError, one_line, printable
+from seqloom.errors import (
+    DataError,
+    FolderError,
+    MissingExtraError,
+    UsageError,
+    one_line,
+    printable,
+)
+from seqloom.files import write_atomic
 
 SCHEME = "hf://datasets/"
 FOLDER = Path(".seqloom-cache") / "datasets"
@@ -40,9 +48,9 @@ def fetched_dataset(word: str) -> str:
     try:
         data = datasets.load_dataset(place, configuration or None, split=split)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(".tmp")
-        data.to_parquet(str(temporary))
-        temporary.replace(target)
+        write_atomic(target, data.to_parquet)
+    except FolderError:  # of a disk that is full
+        raise
     except Exception as error:  # noqa: BLE001  # of the network, the hub and the library
         raise DataError(
             f"{printable(word)}: cannot be fetched ({one_line(str(error), 300)}); go online, or give a file"

@@ -8,6 +8,7 @@ from itertools import chain, tee
 from pathlib import Path
 from typing import NamedTuple
 
+from seqloom.data.encoding.encode_texts import TOO_LONG
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.input_rows import FORMS, InputRow, read_input_rows
 from seqloom.data.readers.records import read_texts, refuse_pipe
@@ -20,7 +21,6 @@ from seqloom.runs.table_files import TABLES, new_table, require_writer
 SKIPPED = "skipped"
 """The column that says why a row has no answer."""
 NO_TEXT = "there is no text"
-TOO_LONG = "longer than the model reads"
 
 
 class WrittenAnswers(NamedTuple):

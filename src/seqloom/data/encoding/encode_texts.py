@@ -28,6 +28,8 @@ from seqloom.text.word_characters import TokenSpelling
 
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
+TOO_LONG = "longer than the model reads"
+"""Why an example or a text is left out."""
 
 Encoded = TypeVar("Encoded", bound=Example)
 
@@ -113,8 +115,8 @@ class Truncation:
         if self.too_long:
             longest, (path, line) = max(length for length, _ in self.too_long), self.too_long[0][1]
             notices.append(
-                f"{counted(len(self.too_long), 'example is', 'examples are')} skipped: longer than the model"
-                f" reads (the longest has {longest:,} tokens; first: {place(path, line)})"
+                f"{counted(len(self.too_long), 'example is', 'examples are')} skipped: {TOO_LONG} (the"
+                f" longest has {longest:,} tokens; first: {place(path, line)})"
             )
         return notices
 

@@ -75,7 +75,8 @@ def explain_space(
     """`kept`: the numbers of the names that have a vector. `missing` says why others have none."""
     names = [points.names[at] for at in kept]
     groups = None if points.groups is None else [points.groups[at] for at in kept]
-    left_out = [name for at, name in enumerate(points.names) if at not in set(kept)]
+    there = set(kept)
+    left_out = [name for at, name in enumerate(points.names) if at not in there]
     projection: Projection = principal_axes(vectors)
     first, second = projection.shares
     lines = [f"{first:.1%} and {second:.1%} of the variance are on the two axes"]
@@ -109,12 +110,3 @@ def embedded_words(
     rows = [table.weight[torch.tensor(list(encoded[at]))].double().mean(dim=0).cpu() for at in kept]
     vectors: Tensor = torch.stack(rows) if rows else torch.zeros(0, table.embedding_dim)
     return vectors.numpy(), kept
-
-
-def token_table(model: nn.Module, size: int) -> nn.Embedding:
-    """The embedding of the tokens: the first table with a row for each. Raises UsageError where there is
-    none."""
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.num_embeddings >= size:
-            return module
-    raise UsageError("this model has no embedding of tokens to show")

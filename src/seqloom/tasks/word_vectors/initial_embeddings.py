@@ -10,7 +10,9 @@ from torch import nn
 
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError, printable
+from seqloom.layers.word_characters import CharacterConvolution
 from seqloom.models.convolution import Convolution
+from seqloom.models.recurrent import CharacterEncoder
 from seqloom.protocols import Tokenizer
 from seqloom.run_file import to_plain
 from seqloom.tasks.word_vectors.exchange import vectors_of_run
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 EMBEDDINGS = ("embedding", "source_embedding", "target_embedding")
 """What models call their embeddings of tokens."""
+OF_CHARACTERS = (CharacterConvolution, CharacterEncoder)
+"""Their tables have a row for each character."""
 WIDTHS = ("projection", "embedding_width", "width")
 """The settings that may be the width of an embedded token."""
 
@@ -68,14 +72,17 @@ def load_word_vectors(model: nn.Module, run: RunConfig, tokenizer: Tokenizer | N
 
 
 def word_embeddings(model: nn.Module, vocabulary_size: int) -> list[tuple[nn.Module, nn.Embedding]]:
-    """The outermost tables that have a row for each token, and the modules that they belong to; a shared one
-    once. A task's own table is outside of the language models of an ELMo."""
+    """The outermost tables that have a row for each token (those of the hub may have more), and the modules
+    that they belong to; a shared one once. A task's own table is outside of the language models of an
+    ELMo."""
     found: dict[int, dict[int, tuple[nn.Module, nn.Embedding]]] = {}
     for path, owner in model.named_modules():
+        if isinstance(owner, OF_CHARACTERS):
+            continue
         for name, table in owner.named_children():
             if not isinstance(table, nn.Embedding) or name not in EMBEDDINGS:
                 continue
-            if table.num_embeddings == vocabulary_size:
+            if table.num_embeddings >= vocabulary_size:
                 found.setdefault(path.count("."), {})[id(table.weight)] = (owner, table)
     return list(found[min(found)].values()) if found else []
 
