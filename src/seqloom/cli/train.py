@@ -21,7 +21,7 @@ from seqloom.cli.options import (
     read_settings,
 )
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
-from seqloom.errors import UsageError, counted
+from seqloom.errors import counted
 from seqloom.registry import IMPORTED, TASKS
 
 if TYPE_CHECKING:
@@ -217,8 +217,6 @@ def compare(
 def _compare_folders(config: CompareConfig, folders: Sequence[str], json: bool) -> None:
     from seqloom.workflows.compare.folders import compare_folders
 
-    if config.models:
-        raise UsageError("compare trains --models or measures --folders, but both are given")
     leaderboard = compare_folders(config, folders)
     if json:
         put_json({"output_dir": str(config.output_dir), **leaderboard.to_json()})

@@ -50,7 +50,7 @@ class TrainedModel:
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
     """verb -> the parts of a `Request` that it reads: data, or lines where each line of a file is a text;
-    decode or decode.NAME, evaluate, stride, trace."""
+    decode or decode.NAME, evaluate, stride, trace, labels."""
 
     def __init__(self, folder: Path, task: str, model: nn.Module, model_type: str) -> None:
         self.folder, self.task, self.model, self.model_type = folder, task, model, model_type
@@ -96,6 +96,8 @@ class TrainedModel:
         ]
         if request.stride is not None and "stride" not in reads:
             unread.append("--stride")
+        if request.all_labels and "labels" not in reads:
+            unread.append("--probabilities")
         for name in ("trace", "target"):
             if vars(request)[name] is not None and name not in reads:
                 unread.append(f"--{name}")

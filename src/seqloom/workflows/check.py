@@ -65,6 +65,8 @@ def check(
         if run.train.threads:
             torch.set_num_threads(run.train.threads)
         if found.check is None:
+            if test:
+                raise UsageError(f"--test changes nothing for {task}; leave it out")
             return trained_only(run, place)
         report: DataReport = found.check(run, test, place)
         if "seconds_a_step" not in report.training and not report.errors:

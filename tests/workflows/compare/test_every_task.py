@@ -31,6 +31,11 @@ def config(place: Path, task: str, data: Path, models: str = "", **more: Any) ->
     )
 
 
+def measured(place: Path, task: str, data: Path) -> CompareConfig:
+    """Of finished folders."""
+    return CompareConfig(task=task, data=[str(data)], output_dir=place / "out")
+
+
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = Random(1)
@@ -75,7 +80,7 @@ def test_finished_folders_are_measured_on_the_same_files(
 ) -> None:
     out, result = language_models
     folders = [str(out / f"{name}-seed0") for name in ("lstm-tiny-width-8", "ngram-bigram")]
-    board = compare_folders(config(tmp_path, "text-generation", book), folders)
+    board = compare_folders(measured(tmp_path, "text-generation", book), folders)
     by_model = {row.model: row.mean for row in result.leaderboard.rows}
     assert {row.model: row.mean for row in board.rows} == pytest.approx(
         {
@@ -85,9 +90,9 @@ def test_finished_folders_are_measured_on_the_same_files(
     )
     assert (tmp_path / "out" / "leaderboard.csv").is_file()
     with pytest.raises(UsageError, match="must be a model of translation, but is one of text-gen"):
-        compare_folders(config(tmp_path / "x", "translation", book), folders)
+        compare_folders(measured(tmp_path / "x", "translation", book), folders)
     with pytest.raises(UsageError, match="at least two run folders"):
-        compare_folders(config(tmp_path / "x", "text-generation", book), folders[:1])
+        compare_folders(measured(tmp_path / "x", "text-generation", book), folders[:1])
 
 
 def test_unlike_vocabularies_that_hide_words_are_refused(book: Path, tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_unlike_vocabularies_that_hide_words_are_refused(book: Path, tmp_path: P
             progress=lambda _: None,
         )
     with pytest.raises(UsageError, match="compares models with the same vocabulary where it hides"):
-        compare_folders(config(tmp_path, "text-generation", test), folders)
+        compare_folders(measured(tmp_path, "text-generation", test), folders)
     assert not (tmp_path / "out").exists()
 
 

@@ -80,11 +80,13 @@ def explain(
     """
     defaults = vars(ExplainOptions())
     given = {name: value for name, value in vars(options).items() if value != defaults[name]}
-    show = given.pop("show", None)
-    for name in ("gradient_flow", "layer_weights", "projection"):
-        show = name.replace("_", "-") if given.pop(name, False) else show
     if "words" in given:
-        show, text = "words", (str(given.pop("words")), *text)
+        text = (str(given.pop("words")), *text)
+        _choose(given, "words")
+    for name in ("gradient_flow", "layer_weights", "projection"):
+        if given.pop(name, False):
+            _choose(given, name.replace("_", "-"))
+    show = given.pop("show", None)
     if show == "gradient-flow":
         _explain_gradient_flow(folder, text, given, settings, json)
         return
@@ -110,6 +112,14 @@ def explain(
         return
     for line in explanation.lines():
         put(line)
+
+
+def _choose(given: dict[str, Any], show: str) -> None:
+    """Of an option that names a picture. Raises UsageError where another one is asked for."""
+    if given.setdefault("show", show) != show:
+        raise UsageError(
+            f"--{show} is --show {show}, but --show {given['show']} is given; leave one out"
+        )
 
 
 def refuse_others(given: Mapping[str, object], others: set[str], show: str) -> None:

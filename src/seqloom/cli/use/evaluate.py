@@ -60,6 +60,8 @@ def evaluate(
     from seqloom.workflows.evaluate import draw_evaluation, new_picture_folder, write_outputs
     from seqloom.workflows.evaluate import evaluate as run_evaluate
 
+    if errors < 0:
+        raise UsageError(f"--errors must be at least 0, but is {errors}")
     given = read_settings(settings, ("data", "decode", "evaluate"))
     if outputs is not None:
         require_writer(new_file(outputs))  # refused before the work, not after it

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import even_if_nobody_reads, flush_results, is_typed, put, put_json
-from seqloom.errors import counted
+from seqloom.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from seqloom.protocols import Answer
@@ -50,6 +50,10 @@ def predict(
     from seqloom.tasks.model import load
     from seqloom.workflows.predict import new_answer_file, write_answers
 
+    if probabilities and output is None and not json:
+        raise UsageError(
+            "--probabilities needs --output or --json, which have room for them; add one"
+        )
     given = read_settings(settings)
     if trace is not None:
         new_file(trace)  # refused before the work, not after it

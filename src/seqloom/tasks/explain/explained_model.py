@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.data.encoding.encode_words import space_begins_words
 from seqloom.errors import SeqloomError, UsageError, printable
@@ -34,9 +34,9 @@ from seqloom.tasks.explain.space import (
     embedded_words,
     explain_space,
     read_points,
-    token_table,
 )
 from seqloom.tasks.model import TextModel
+from seqloom.tasks.word_vectors.initial_embeddings import word_embeddings
 
 OF_INPUT: Mapping[str, Callable[[ModelInput, Look], Explanation]] = {
     "attention": explain_attention,
@@ -74,8 +74,14 @@ class ExplainedModel(TextModel):
         tokenizer = self.run.tokenizer
         lead = " " if space_begins_words(tokenizer) else ""
         encoded = tokenizer.encode([lead + word for word in words])
-        table = token_table(self.model, tokenizer.vocabulary_size)
-        return embedded_words(table, encoded, tokenizer.special_ids.unk)
+        return embedded_words(self._token_table(), encoded, tokenizer.special_ids.unk)
+
+    def _token_table(self) -> nn.Embedding:
+        """The embedding of the tokens, of two that of the target. Raises UsageError where there is none."""
+        tables = word_embeddings(self.model, self.run.tokenizer.vocabulary_size)
+        if not tables:
+            raise UsageError("this model has no embedding of tokens to show")
+        return tables[0][1]
 
     def shows(self) -> list[str]:
         """The pictures that there are of this model, the default one first."""
@@ -110,7 +116,7 @@ class ExplainedModel(TextModel):
             decoder_stack(self.model)
             found.add("lens")
         with suppress(UsageError):
-            token_table(self.model, self.run.tokenizer.vocabulary_size)
+            self._token_table()
             found.add("words")
         return found
 
@@ -148,6 +154,7 @@ class ExplainedModel(TextModel):
         self, texts: Sequence[str], look: Look, request: Request = NO_REQUEST, *, files: bool = True
     ) -> Explanation:
         """`files`: whether the only one of `texts` may be a file that holds names or texts."""
+        self._refuse_unread(look)
         if look.show == "induction":
             if "induction" not in self.pictures:
                 raise UsageError(
@@ -164,6 +171,16 @@ class ExplainedModel(TextModel):
         if not any(text.strip() for text in texts):
             raise UsageError("the text must hold a word, but it is empty")
         return OF_INPUT[look.show](self.model_input(texts, look, request), look)
+
+    def _refuse_unread(self, look: Look) -> None:
+        """Raises UsageError for an option that changes nothing of a picture of this model."""
+        if look.word is not None and self.task != "token-classification":
+            raise UsageError("--word is for tags, but this model has none; leave it out")
+        of_answers = look.show in ("attribution", "knockout")
+        if look.target is not None and not of_answers and "surprisal" not in self.pictures:
+            raise UsageError(
+                f"--target changes nothing of --show {look.show} of a model that writes no text; leave it out"
+            )
 
     def _space(self, given: Sequence[str], look: Look, files: bool) -> Explanation:
         """The space of words, or of whole texts."""

@@ -107,7 +107,11 @@ class ImageClassifier(TrainedModel):
     seqloom.load("runs/digits").predict(["seven.png"])
     """
 
-    reads: ClassVar = {"evaluate": frozenset(), "explain": frozenset(), "predict": frozenset()}
+    reads: ClassVar = {
+        "evaluate": frozenset(),
+        "explain": frozenset(),
+        "predict": frozenset({"labels"}),
+    }
 
     def __init__(
         self, folder: Path, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]

@@ -14,6 +14,7 @@ from seqloom.config import DataConfig
 from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
+from seqloom.errors import UsageError
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
 from seqloom.protocols import SpecialIds, StoredTokenizer, context_of
 from seqloom.runs.progress import logged_report
@@ -118,8 +119,13 @@ def document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 def stride_of(model: object, stride: int | None) -> int | None:
     """By how much windows move on: the given stride, or half a window, so that each token of a long text is
-    predicted from at least half a window."""
+    predicted from at least half a window. Raises UsageError for a stride of a model that reads all before."""
     context = context_of(model)
+    if stride is not None and context is None:
+        raise UsageError(
+            "--stride changes nothing here: the model reads each token with all that stands before it; leave"
+            " it out"
+        )
     return stride or (None if context is None else max(context // 2, 1))
 
 

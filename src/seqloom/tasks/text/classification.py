@@ -70,6 +70,8 @@ class Classification(HeadTask[LabelledText]):
     """Labels in the answer to a text, at most; None: all, and in its row too."""
 
     def with_all_labels(self) -> Classification:
+        if not self.labels:
+            return super().with_all_labels()
         return replace(self, most_likely=None)
 
     @classmethod

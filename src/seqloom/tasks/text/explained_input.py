@@ -200,8 +200,6 @@ class _Asked(NamedTuple):
 
     def score(self, look: Look) -> Score:
         kind = self.head_task.kind
-        if look.word is not None and kind != "tagging":
-            raise UsageError("--word is for tags, but this model has none; leave it out")
         if kind in ("regression", "span") and (look.target or look.foil):
             raise UsageError(
                 f"--target and --foil choose among answers, but a {kind} has none to name; leave them out"
@@ -214,6 +212,10 @@ class _Asked(NamedTuple):
             return self._tag(look)
         target, foil = self._pair(self.scores[0], look)
         if kind == "multi-label":
+            if look.foil is not None:
+                raise UsageError(
+                    "--foil is for one label of several, but a text may have all; leave it out"
+                )
             return Score(
                 f"logit of {self._names()[target]}", lambda batch: self._scores(batch)[:, target]
             )

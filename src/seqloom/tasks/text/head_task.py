@@ -51,8 +51,12 @@ class HeadTask(ABC, Generic[E]):
         return replace(self, labels=labels) if set(labels) == set(self.labels) else self
 
     def with_all_labels(self) -> Self:
-        """The task with the probabilities of every label in its answers, however many there are."""
-        return self
+        """The task with the probabilities of every label in its answers, however many there are. Raises
+        UsageError where an answer is no label of the whole."""
+        raise UsageError(
+            f"--probabilities is for models that give a text labels, but this is one of {self.kind}; leave it"
+            " out"
+        )
 
     @abstractmethod
     def read(

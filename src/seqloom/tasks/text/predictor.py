@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import EncodingOptions, Truncation
+from seqloom.data.encoding.encode_texts import TOO_LONG, EncodingOptions, Truncation
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
@@ -86,7 +86,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
     reads: ClassVar = {
         "evaluate": frozenset({"data"}),
         "explain": frozenset(),
-        "predict": frozenset({"data"}),
+        "predict": frozenset({"data", "labels"}),
     }
 
     def __init__(
@@ -113,8 +113,9 @@ class TextPredictor(ExplainedModel, Generic[E]):
 
     def with_settings(self, request: Request) -> TextPredictor[E]:
         """The same model, reading files as the request says."""
-        changed = {**self.settings, **request.data}
-        model = TextPredictor(self.text_task, self.run, changed) if request.data else self
+        if not request.data and not request.all_labels:
+            return self
+        model = TextPredictor(self.text_task, self.run, {**self.settings, **request.data})
         if request.all_labels:
             model.head_task = model.head_task.with_all_labels()
         return model
@@ -146,7 +147,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
         for number in dataset.left_out:
             line = examples[number].line
             if left_out is not None and line is not None:
-                left_out[line] = "longer than the model reads"
+                left_out[line] = TOO_LONG
         kept = dataset.kept(examples)
         if kept:
             outputs = predict_dataset(self.encoder, dataset)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqloom.config import DataConfig
 from seqloom.decoding.hypotheses import DecodingStep
-from seqloom.errors import place
+from seqloom.errors import UsageError, place
 from seqloom.protocols import (
     NO_REQUEST,
     Answer,
@@ -121,6 +121,11 @@ class Translator(ExplainedModel):
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         text, decode = one_text(texts, self.task), self.run.decode_settings(request.decode)
+        if look.target is not None and request.decode:
+            raise UsageError(
+                f"decode.{next(iter(request.decode))} changes nothing beside --target, which is given in"
+                " place of what is decoded; leave one out"
+            )
         return explained_input.explained_input(self.run, text, look, decode)
 
     def prompt(

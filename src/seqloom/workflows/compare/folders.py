@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from seqloom.errors import UsageError, printable
 from seqloom.files import atomic_folder
+from seqloom.run_file import apply_settings
 from seqloom.runs.run_folder import resolve_folder, task_of
 from seqloom.runs.settings import absolute, read_resumed
 from seqloom.workflows.compare.cells import measure_cell, trained_in
@@ -29,6 +31,7 @@ from seqloom.workflows.compare.plan import (
 def compare_folders(config: CompareConfig, folders: Sequence[str]) -> Leaderboard:
     """Measures each folder on the data, which none may have been trained on, and writes the leaderboard into
     a new folder. Raises UsageError where there are fewer than two folders, or one is of another task."""
+    _refuse_unread(config)
     places = {Path(folder).name or folder: resolve_folder(folder) for folder in folders}
     if len(places) < 2 or len(places) < len(folders):
         raise UsageError(
@@ -48,6 +51,24 @@ def compare_folders(config: CompareConfig, folders: Sequence[str]) -> Leaderboar
         board = leaderboard(plan, cells, floor_of(plan, output, first, cells[0].metrics))
         write_leaderboard(output, board, places)
     return board
+
+
+def _refuse_unread(config: CompareConfig) -> None:
+    """Raises UsageError for what is of trainings alone."""
+    measured = ("task", "data", "output_dir", "settings")
+    for field in fields(CompareConfig):
+        if field.name not in measured and vars(config)[field.name] != field.default:
+            name = field.name.replace("_", "-")
+            raise UsageError(
+                f"--{name} changes nothing with --folders, whose models are trained already and are"
+                " measured on DATA; leave it out"
+            )
+    for section, values in apply_settings({}, list(config.settings)).items():
+        if section != "data":
+            raise UsageError(
+                f"{section}.{next(iter(values))} changes nothing with --folders, whose models are trained"
+                " already; leave it out"
+            )
 
 
 def _plan(config: CompareConfig, places: dict[str, Path]) -> ComparisonPlan:
