@@ -154,7 +154,12 @@ def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_
         page.click("#ask")
         answered(page)
         until(page, "document.querySelector('.picture img').naturalWidth > 100")
-    for label, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("numbers", b'{"show"')):
+    for label, begins in (
+        ("SVG", b"<svg"),
+        ("PNG", b"\x89PNG"),
+        ("HTML", b"<!DOCTYPE html>"),
+        ("numbers", b'{"show"'),
+    ):
         with page.expect_download() as download:
             page.click(f"button:has-text('{label}')")
         place = tmp_path / label

@@ -214,7 +214,7 @@ def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path)
     elif suffix == ".svg":
         write_atomic(path, svg_of(chart))
     elif suffix == ".html":
-        write_atomic(path, _page(chart))
+        write_atomic(path, html_of(chart))
     else:
         write_atomic(path, chart.to_json(indent=None) + "\n")
 
@@ -227,7 +227,9 @@ def svg_of(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
     return text.getvalue()
 
 
-def _page(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
+def html_of(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
+    """A page that needs nothing from elsewhere. Raises MissingExtraError without the extra `plot`."""
+    require_extra()
     import altair as alt
     import vl_convert
 

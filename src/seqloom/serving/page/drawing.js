@@ -109,8 +109,8 @@ export class Tokens {
   }
 }
 
-// A picture of the server, with ways to keep it.
-export function picture(name, found) {
+// A picture of the server, with ways to keep it; `ask` asks for it in another form.
+export function picture(name, found, ask) {
   const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(found.svg)}`;
   const image = element("img", { src: source, alt: `${name}. ${found.text.slice(0, 3).join(". ")}` });
   const frame = element("div", { className: "picture", tabIndex: 0, role: "region", "aria-label": name }, image);
@@ -119,6 +119,7 @@ export function picture(name, found) {
   saves.append(
     saver("Save as SVG", () => keep(`${name}.svg`, new Blob([found.svg], { type: "image/svg+xml" }))),
     saver("Save as PNG", () => keepPng(`${name}.png`, image)),
+    saver("Save as HTML", async () => keep(`${name}.html`, new Blob([(await ask("html")).html], { type: "text/html" }))),
     saver("Save the numbers", () => keep(`${name}.json`, new Blob([numbers], { type: "application/json" }))),
   );
   const lines = element("pre", { tabIndex: 0 }, found.text.join("\n"));
@@ -128,7 +129,13 @@ export function picture(name, found) {
 
 function saver(label, save) {
   const button = element("button", { type: "button" }, label);
-  button.addEventListener("click", save);
+  button.addEventListener("click", async () => {
+    try {
+      await save();
+    } catch (error) {
+      button.after(error.message);
+    }
+  });
   return button;
 }
 

@@ -49,6 +49,8 @@ function showModel(wanted) {
 
 function show(id) {
   stop();
+  running = null;
+  byId("stop").disabled = true;
   view = viewsOf(chosen()).find((one) => one.id === id);
   for (const tab of byId("tabs").children) {
     const selected = tab.id === `tab-${id}`;
@@ -107,7 +109,7 @@ function controlOf(field) {
   }
   switch (field.kind) {
     case "area":
-      return element("textarea", { rows: 4, placeholder: field.placeholder ?? "" });
+      return element("textarea", { rows: 3, placeholder: field.placeholder ?? "" });
     case "number":
       return element("input", { type: "number", min: field.min ?? "", max: field.max ?? "", step: field.step ?? 1 });
     case "file":

@@ -106,13 +106,20 @@ export function picturesOf(model, inputs) {
         for (const field of fields(model)) {
           if (given[field.name] !== "") options[field.name] = given[field.name];
         }
-        const content = { model: asked.name, show, inputs: textsOf(texts, given), picture: "svg", ...options };
-        const found = await json("api/explain", content, signal);
-        panel.append(picture(title, found));
-        if (more) panel.append(...more(found.explanation));
+        const content = { model: asked.name, show, inputs: textsOf(texts, given), ...options };
+        const found = await drawn(title, content, signal, panel);
+        if (more) panel.append(...more(found));
       },
     };
   });
+}
+
+// Draws a picture, and returns its numbers.
+export async function drawn(title, content, signal, panel) {
+  const ask = (form) => json("api/explain", { ...content, picture: form }, signal);
+  const found = await ask("svg");
+  panel.append(picture(title, found, ask));
+  return found.explanation;
 }
 
 export function textsOf(fields, given) {

@@ -1,8 +1,8 @@
 // The views that a model has: what each shows, what it asks for, and how its answer is drawn.
 
 import { address, events, json } from "./asking.js";
-import { Tokens, bars, element, picture, spelled } from "./drawing.js";
-import { picturesOf, textsOf } from "./pictures.js";
+import { Tokens, bars, element, spelled } from "./drawing.js";
+import { drawn, picturesOf, textsOf } from "./pictures.js";
 
 const TEXT = { name: "text", label: "Text", kind: "area", required: true };
 const TOP = 10;
@@ -16,8 +16,8 @@ const WRITING = {
     TEXT,
     { name: "tokens", label: "New tokens at most", kind: "number", min: 1, value: 60 },
     { name: "temperature", label: "Temperature", kind: "number", min: 0, max: 100, step: 0.1, value: 0.8, help: "0 takes the likeliest token, 1 is the model's own distribution." },
-    { name: "top_k", label: "Only the k likeliest", kind: "number", min: 1, help: "Empty: all tokens." },
-    { name: "top_p", label: "Only the likeliest that reach p together", kind: "number", min: 0.01, max: 1, step: 0.01, help: "Empty: all tokens." },
+    { name: "top_k", label: "The k likeliest (top-k)", kind: "number", min: 1, help: "Only these are drawn from. Empty: all." },
+    { name: "top_p", label: "Likeliest up to p (top-p)", kind: "number", min: 0.01, max: 1, step: 0.01, help: "Only those that reach p together. Empty: all." },
     { name: "beams", label: "Beams", kind: "number", min: 1, max: 16, help: "Above 1 the likeliest whole texts are searched for, and nothing is drawn." },
     { name: "seed", label: "Seed", kind: "number", min: 0, help: "The same seed gives the same text. Empty: another each time." },
   ],
@@ -177,7 +177,7 @@ async function surprise(asked, given, panel, signal, page) {
     if (logProb !== null) [total, count] = [total - logProb / Math.LN2, count + 1];
   });
   const mean = total / Math.max(count, 1);
-  panel.append(tokens.node, element("p", {}, `${count} tokens, ${mean.toFixed(2)} bits each: perplexity ${(2 ** mean).toFixed(1)}.`));
+  panel.append(tokens.node, element("p", {}, `${count} tokens, ${total.toFixed(1)} bits in all, ${mean.toFixed(2)} each: perplexity ${(2 ** mean).toFixed(1)}.`));
 }
 
 function outputs(model) {
@@ -205,8 +205,7 @@ async function output(asked, given, panel, signal) {
   explanation.tokens.forEach((token, at) => tokens.addSurprise(token, -explanation.surprisal[at] * Math.LN2));
   panel.append(tokens.node);
   if (!asked.pictures.includes("attention")) return;
-  const looks = { ...content, show: "attention", picture: "svg" };
-  panel.append(picture("Where it looks while it writes", await json("api/explain", looks, signal)));
+  await drawn("Where it looks while it writes", { ...content, show: "attention" }, signal, panel);
 }
 
 async function masks(asked, given, panel, signal) {

@@ -171,7 +171,7 @@ class ExplainBody(Body):
     part: str | None = None
     layer: Count | None = None
     head: Count | None = None
-    picture: Literal["svg"] | None = None
+    picture: Literal["svg", "html"] | None = None
 
 
 class RescoreBody(Body):

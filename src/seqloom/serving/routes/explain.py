@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from seqloom.data.images.image_files import Picture
 from seqloom.errors import DataError, SeqloomError, printable
-from seqloom.explaining.charts import svg_of
+from seqloom.explaining.charts import html_of, svg_of
 from seqloom.explaining.explanation import Explanation
 from seqloom.files import finite_or_null
 from seqloom.layers.attention import HeadAttention
@@ -35,6 +35,7 @@ from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.tasks.images.explain import first_image
 
 router = APIRouter()
+DRAWN = {"svg": svg_of, "html": html_of}
 
 
 @router.post("/api/explain")
@@ -63,7 +64,8 @@ async def explain(request: Request) -> Response:
         )
     content = {"explanation": finite_or_null(numbers), "text": explanation.text}
     if body.picture is not None:
-        content["svg"] = await run_in_threadpool(lambda: svg_of(explanation.draw()))
+        draw = DRAWN[body.picture]
+        content[body.picture] = await run_in_threadpool(lambda: draw(explanation.draw()))
     return JSONResponse(content)
 
 
