@@ -167,6 +167,18 @@ def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_
         assert place.read_bytes().startswith(begins)
 
 
+def test_a_row_of_a_head_is_read_as_numbers(page: Any, server: str) -> None:
+    visit(page, server, model="labels-bert", view="attention", text=SENTENCE)
+    answered(page)
+    page.click("[role=option]:nth-child(3)")
+    read = [float(cell.inner_text()) for cell in page.query_selector_all(".details .share")]
+    content = {"model": "labels-bert", "inputs": SENTENCE, "show": "attention"}
+    found = httpx.post(f"{server}/api/explain", json=content).json()["explanation"]
+    weights = found["weights"]
+    row = weights[-1][0][2] if isinstance(weights[0][0], list) else weights[2]
+    assert read == pytest.approx(sorted(row, reverse=True)[:10], abs=6e-4)
+
+
 def test_an_image(page: Any, server: str, tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 255, (8, 8)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")

@@ -96,6 +96,12 @@ export class Tokens {
     this.shown.replaceChildren(...this.details(number));
   }
 
+  // The details of the chosen one anew.
+  refresh() {
+    const at = this.options().findIndex((option) => option.getAttribute("aria-selected") === "true");
+    if (at >= 0) this.shown.replaceChildren(...this.details(at));
+  }
+
   step(event) {
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Enter: 0, " ": 0 };
     const options = this.options();

@@ -1,7 +1,7 @@
 // The pictures of `explain`, each a view of its own.
 
 import { json } from "./asking.js";
-import { Tokens, element, picture, table } from "./drawing.js";
+import { Tokens, bars, element, picture, spelled, table } from "./drawing.js";
 
 const TARGET = { name: "target", label: "Explain this answer", help: "Empty: the model's own." };
 const FOIL = { name: "foil", label: "Compared with", help: "Empty: the next best answer." };
@@ -18,6 +18,7 @@ const PICTURES = {
     title: "Where it looks",
     says: "Each row is a token that looks, each column one that is looked at; the darker, the more of it is mixed in. It shows where the model looked, not why it answered as it did.",
     fields: (model) => [...writing(model), ...(isPair(model) ? [PART] : []), LAYER, HEAD],
+    more: rows,
   },
   attribution: {
     title: "What each word adds",
@@ -148,16 +149,40 @@ function levels(found) {
   return [element("p", {}, "Choose a word to see the numbers of each order:"), tokens.node];
 }
 
+// Of maps of attention: where the chosen token looks in one head, to be read as numbers.
+function rows(found) {
+  const all = typeof found.weights[0][0] === "number" ? [[found.weights]] : found.weights;
+  const layer = choice("layer", all.length, all.length);
+  const head = choice("head", all[0].length, 1);
+  const tokens = new Tokens("What looks; choose a token to read its row", (at) => {
+    const row = all[layer.number() - 1][head.number() - 1][at];
+    const named = row.map((share, to) => ({ name: spelled(found.source[to]), share }));
+    const best = named.sort((one, other) => other.share - one.share).slice(0, 10);
+    return [bars(`${spelled(found.target[at])} looks at`, best)];
+  });
+  found.target.forEach((token) => tokens.add(token, 0, "what looks"));
+  for (const one of [layer, head]) one.node.addEventListener("input", () => tokens.refresh());
+  const choices = element("p", { className: "row" }, "Choose a token to read where it looks:");
+  if (all.length * all[0].length > 1) choices.append(layer.node, head.node);
+  return [choices, tokens.node];
+}
+
+// A number from 1 on, with its label.
+function choice(label, most, value) {
+  const input = element("input", { type: "number", min: 1, max: most, value });
+  const number = () => Math.min(Math.max(Math.round(input.valueAsNumber) || 1, 1), most);
+  return { node: element("label", {}, `${label} (1 to ${most}) `, input), number };
+}
+
 // Of a recurrent layer: the text in the colours of one unit.
 function unitColours(found) {
   const names = Object.keys(found.values);
-  const gate = element("select", { id: "unit-gate" }, ...names.map((name) => element("option", {}, name)));
+  const gate = element("select", {}, ...names.map((name) => element("option", {}, name)));
   gate.value = names.at(-1);
-  const count = found.values[names[0]].length;
-  const unit = element("input", { id: "unit", type: "number", min: 1, max: count, value: 1 });
+  const unit = choice("of unit", found.values[names[0]].length, 1);
   const place = element("div");
   const draw = () => {
-    const values = found.values[gate.value][Math.min(Math.max(unit.valueAsNumber || 1, 1), count) - 1];
+    const values = found.values[gate.value][unit.number() - 1];
     const largest = Math.max(...values.map(Math.abs), 1e-9);
     const tokens = new Tokens("The text in the colours of one unit", (at) => [
       element("p", {}, `${gate.value} = ${values[at].toFixed(4)}`),
@@ -166,17 +191,8 @@ function unitColours(found) {
     place.replaceChildren(tokens.node);
   };
   gate.addEventListener("change", draw);
-  unit.addEventListener("input", draw);
+  unit.node.addEventListener("input", draw);
   draw();
-  return [
-    element(
-      "p",
-      { className: "row" },
-      element("label", { for: "unit-gate" }, "The text in the colours of"),
-      gate,
-      element("label", { for: "unit" }, `of unit (1 to ${count})`),
-      unit,
-    ),
-    place,
-  ];
+  const which = element("label", {}, "The text in the colours of ", gate);
+  return [element("p", { className: "row" }, which, unit.node), place];
 }
