@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from seqloom.errors import UsageError
+from seqloom.packed_weights import Storage
 from seqloom.plugins import is_known, names
 
 MOST = 2**53
@@ -441,6 +442,9 @@ class DecodeConfig:
     """Outputs for each input: hypotheses, best first, at most `beam`; or samples."""
     batch_rows: Positive = 64
     """Inputs that are decoded together. It changes no result."""
+    weights: Storage = "float32"
+    """How the linear maps of a GPT are stored while it writes: bfloat16 and int8 (a scale for each row) read
+    less memory and change results a little."""
 
     def __post_init__(self) -> None:
         if self.strategy != "sample" and self.n_best > self.width:

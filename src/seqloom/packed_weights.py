@@ -4,6 +4,8 @@ Every step of decoding multiplies a few rows with the same large matrices. A cop
 that suits such a product pays for itself within a few steps, but it does not follow a change of the weight.
 So copies are made and read only while somebody has opened a `PackedWeights`, which says that the weights stay
 as they are. Outside of it every forward pass reads the weight itself.
+
+The copies may also have fewer bits (`storage`). Then results differ, and only whoever decodes asks for it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, final
+from typing import Any, Literal, TypeVar, final
+
+Storage = Literal["float32", "bfloat16", "int8"]
+"""Of a weight: exactly; its upper half; or whole numbers up to 127 with a scale for each row."""
 
 Packable = TypeVar("Packable")
 Packed = TypeVar("Packed")
@@ -27,16 +32,18 @@ class PackedWeights:
             logits, state = model(tokens, state)
 
     It may be opened again and again, as a generator must that gives up control between its steps. Within
-    another one that is open in the same thread it adds nothing: the outer one serves.
+    another one of the same storage that is open in the same thread it adds nothing: the outer one serves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage = "float32") -> None:
+        self.storage = storage
         self._packed: dict[int, tuple[object, Any]] = {}
         """By the id of a weight or module: that itself, which keeps the id its own, and its packed copy."""
 
     def __enter__(self) -> None:
         outer = current()
-        _THREAD.opened.append(self if outer is None else outer)
+        serves = outer is not None and outer.storage == self.storage
+        _THREAD.opened.append(outer if outer is not None and serves else self)
 
     def __exit__(self, *_: object) -> None:
         _THREAD.opened.pop()

@@ -16,15 +16,30 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.logits_processors import logits_processors
 from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
+from seqloom.layers import packed_linear
 from seqloom.layers.attention import watched_attention
+from seqloom.layers.linear import Linear
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.packed_linear import QuantisedWeight
 from seqloom.layers.transformer import native_step
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.native_step import NativeStep
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.native.build import SOURCES, kinds_here, library_of_kind
 from seqloom.native.library import library, load_decoding
-from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import State, fork, join_rows, next_logits, reorder_in_place, select_rows
+from seqloom.packed_weights import PackedWeights, Storage
+from seqloom.protocols import (
+    Decodable,
+    State,
+    fork,
+    join_rows,
+    next_logits,
+    reorder_in_place,
+    select_rows,
+    target_log_probs,
+)
+from seqloom.runs.quantised_weights import QuantisedGPT
+from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +92,8 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         pytest.skip("this processor has no AVX-512")
     found = load_decoding(library_of_kind(SOURCES, request.param))
     assert found is not None
-    monkeypatch.setattr(native_step, "decoding_functions", lambda: found)
+    for module in (native_step, packed_linear):
+        monkeypatch.setattr(module, "decoding_functions", lambda: found)
     return str(request.param)
 
 
@@ -86,7 +102,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Each step is worth so many."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
-    monkeypatch.setattr(native_step, "GRAIN", 1)
+    monkeypatch.setattr(packed_linear, "GRAIN", 1)
     yield request.param
     torch.set_num_threads(before)
 
@@ -120,7 +136,7 @@ def prompts(rows: int) -> Tensor:
     return tokens
 
 
-def logits_of_a_session(model: GPT, rows: int) -> list[Tensor]:
+def logits_of_a_session(model: Decodable, rows: int) -> list[Tensor]:
     """After each of some steps, between which rows are selected, reordered, join and begin a document."""
     found: list[Tensor] = []
 
@@ -161,10 +177,12 @@ def test_logits_are_those_of_float64(
             found = logits_of_a_session(model, rows)
     assert len(native_steps) == len(expected) + 1
     for logits, exact in zip(found, expected, strict=True):
-        finite = exact.isfinite()
-        assert finite.eq(logits.isfinite()).all()
-        bound = TOLERANCE * float(exact[finite].abs().max())
-        torch.testing.assert_close(logits.double(), exact, rtol=0, atol=bound)
+        assert_close(logits, exact)
+
+
+def assert_close(logits: Tensor, exact: Tensor) -> None:
+    bound = TOLERANCE * float(exact.abs().max())
+    torch.testing.assert_close(logits.double(), exact, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])
@@ -176,12 +194,10 @@ def test_every_activation(activation: str, kind: str, native_steps: list[int]) -
             block.feed_forward.hidden.weight.mul_(8)  # type: ignore[operator, union-attr]
     exact = copy.deepcopy(model).double()
     with torch.inference_mode(), PackedWeights():
-        found = logits_of_a_session(model, 3)[-1].double()
+        found = logits_of_a_session(model, 3)[-1]
         expected = logits_of_a_session(exact, 3)[-1]
     assert native_steps
-    torch.testing.assert_close(
-        found, expected, rtol=0, atol=TOLERANCE * float(expected.abs().max())
-    )
+    assert_close(found, expected)
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -236,3 +252,58 @@ def test_what_it_cannot_do_is_left_to_the_blocks(native_steps: list[int]) -> Non
             assert not native_steps
             read()
     assert native_steps == [2]
+
+
+def rounded(model: GPT, storage: Storage) -> GPT:
+    """The float64 model whose linear maps have the weights that are stored."""
+    untied = GPT(replace(model.config, tie_output=False)).eval()
+    untied.load_state_dict({**model.state_dict(), "output.weight": model.output.weight})
+    maps = [one for one in untied.modules() if isinstance(one, Linear | FullOutput)]
+    with torch.no_grad():
+        for one in maps:
+            one.weight.copy_(QuantisedWeight.of(one.weight, storage).restored())
+    return untied.double()
+
+
+STORAGES: tuple[Storage, ...] = ("bfloat16", "int8")
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_quantised_weights_are_the_model_with_rounded_weights(
+    model: GPT, kind: str, threads: int, rows: int, storage: Storage, native_steps: list[int]
+) -> None:
+    with torch.inference_mode():
+        expected = logits_of_a_session(rounded(model, storage), rows)
+        found = logits_of_a_session(QuantisedGPT(model, storage), rows)
+    assert len(native_steps) == len(expected) + 1
+    for logits, exact in zip(found, expected, strict=True):
+        assert_close(logits, exact)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_quantised_weights_score_as_the_model_with_rounded_weights(
+    model: GPT, storage: Storage
+) -> None:
+    tokens = prompts(4)
+    targets = torch.where(tokens.roll(-1, 1) > EOS, tokens.roll(-1, 1), IGNORE)
+    with torch.inference_mode():
+        expected, _ = target_log_probs(rounded(model, storage), tokens, targets, None)
+        found, _ = target_log_probs(QuantisedGPT(model, storage), tokens, targets, None)
+        whole, _ = QuantisedGPT(model, storage)(tokens, None)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    chosen = whole.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    torch.testing.assert_close(found, chosen.where(targets != IGNORE, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_int8_is_within_half_a_step_of_each_row() -> None:
+    weight = torch.randn(5, 30, generator=torch.Generator().manual_seed(0))
+    weight[3] = 0
+    restored = QuantisedWeight.of(weight, "int8").restored()
+    half_a_step = weight.abs().amax(dim=1, keepdim=True) / 254
+    assert ((restored - weight).abs() <= half_a_step * 1.0001).all()
+    assert restored[3].eq(0).all()
+    assert QuantisedWeight.of(weight, "int8").values.abs().amax(dim=1).tolist() == [127] * 3 + [
+        0,
+        127,
+    ]

@@ -5,7 +5,7 @@ Torch's float32 product for such shapes (`F.linear`, by MKL) reads the weight in
 left it, and on one thread for a single row. oneDNN has kernels for a weight in a layout of its own; torch's
 compiler decodes with the same two operators. They are used while a `PackedWeights` is open. Otherwise, where
 the operators are missing or a gradient is needed, for many rows, and for anything but float32 on a CPU, this
-is `F.linear`.
+is `F.linear`. Weights that are stored in fewer bits have a product of their own (`packed_linear.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqloom.layers.packed_linear import quantised_linear
 from seqloom.packed_weights import current
 
 MOST_ROWS = 1024
@@ -33,6 +34,8 @@ _product: Callable[..., Tensor] | None = getattr(torch.ops.mkldnn, "_linear_poin
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x `(..., width)`, weight `(out, width)`, bias `(out)` -> x Wᵀ + b `(..., out)`."""
     weights = current()
+    if weights is not None and weights.storage != "float32":
+        return quantised_linear(weights, x, weight, bias)
     if weights is None or _product is None or _pack is None or not _pays(x, weight):
         return F.linear(x, weight, bias)
     pack = _pack

@@ -1,17 +1,25 @@
-"""The weight of a linear map as the compiled steps of decoding read it: `native/packed_linear.h`."""
+"""Linear maps as the compiled steps of decoding read them: `native/packed_linear.h`.
+
+    float32, bfloat16    the weight, rounded to that type
+    int8                 W ≈ s round(W / s), s = max |W| / 127 for each row: an output has one scale
+
+Whatever the storage, inputs, sums and outputs are in float32.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import final
+from typing import NamedTuple, cast, final, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from seqloom.native.library import DecodingFunctions
+from seqloom.native.library import DecodingFunctions, decoding_functions
+from seqloom.packed_weights import PackedWeights, Storage
 
-STORAGES = ("float32", "bfloat16", "int8")
-"""How weights are stored, in the order of `Storage` there."""
+GRAIN = 100_000
+"""Operations for which one more thread is worth while: meeting it takes microseconds."""
 
 
 class LinearArguments(ctypes.Structure):
@@ -27,30 +35,97 @@ class LinearArguments(ctypes.Structure):
     ]
 
 
+class RowsArguments(ctypes.Structure):
+    """`Rows` in `product.h`."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("stride", ctypes.c_long)]
+
+
+class CallArguments(ctypes.Structure):
+    """`LinearCall` in `packed_linear.h`."""
+
+    _fields_ = [
+        ("linear", LinearArguments),
+        ("x", RowsArguments),
+        ("y", RowsArguments),
+        ("rows", ctypes.c_long),
+    ]
+
+
+class QuantisedWeight(NamedTuple):
+    """A weight `(outputs, inputs)` in one of the storages."""
+
+    values: Tensor
+    scales: Tensor | None
+    """`(outputs,)` of int8."""
+
+    @classmethod
+    def of(cls, weight: Tensor, storage: Storage) -> QuantisedWeight:
+        weight = weight.detach()
+        if storage == "int8":
+            largest = weight.abs().amax(dim=1)
+            scales = torch.where(largest > 0, largest / 127, 1.0)
+            return cls((weight / scales[:, None]).round().to(torch.int8), scales)
+        return cls(weight.bfloat16() if storage == "bfloat16" else weight, None)
+
+    def restored(self) -> Tensor:
+        """The weight that it stands for, in float32."""
+        values = self.values.float()
+        return values if self.scales is None else values * self.scales[:, None]
+
+
 @final
 class PackedLinear:
-    """A weight `(outputs, inputs)` and its bias in strips of as many outputs as a vector of this processor
-    has lanes."""
+    """A weight in strips of as many outputs as a vector of this processor has lanes."""
 
-    def __init__(
-        self,
-        functions: DecodingFunctions,
-        weight: Tensor,
-        bias: Tensor | None,
-        storage: str = "float32",
-    ) -> None:
-        weight = weight.detach()
-        outputs, inputs = weight.shape
-        strips = -(-outputs // functions.lanes)
-        missing = strips * functions.lanes - outputs
-        filled = torch.nn.functional.pad(weight, (0, 0, 0, missing))
-        by_strip = filled.view(strips, functions.lanes, inputs).transpose(1, 2)
-        self.strips = by_strip.contiguous()
-        self.bias = None if bias is None else torch.nn.functional.pad(bias.detach(), (0, missing))
-        self.arguments = LinearArguments(
-            storage=STORAGES.index(storage),
-            strips=self.strips.data_ptr(),
-            bias=None if self.bias is None else self.bias.data_ptr(),
-            inputs=inputs,
-            outputs=outputs,
+    def __init__(self, functions: DecodingFunctions, weight: Tensor, storage: Storage) -> None:
+        stored = QuantisedWeight.of(weight, storage)
+        self.outputs, self.inputs = weight.shape
+        strips = -(-self.outputs // functions.lanes)
+        filling = strips * functions.lanes - self.outputs
+        filled = F.pad(stored.values, (0, 0, 0, filling))
+        by_strip = filled.view(strips, functions.lanes, self.inputs).transpose(1, 2)
+        self._strips = by_strip.contiguous()
+        self._scales = None if stored.scales is None else F.pad(stored.scales, (0, filling))
+        self._storage = get_args(Storage).index(storage)  # as `Storage` there
+
+    def arguments(self, bias: Tensor | None) -> LinearArguments:
+        """Good for as long as this and the bias live."""
+        return LinearArguments(
+            self._storage,
+            self._strips.data_ptr(),
+            None if self._scales is None else self._scales.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            self.inputs,
+            self.outputs,
         )
+
+
+def packed_linear(weights: PackedWeights, weight: Tensor) -> PackedLinear:
+    """The packed copy of a weight, in the storage of `weights`."""
+    functions = cast("DecodingFunctions", decoding_functions())
+    if weights.storage == "float32":  # there `linear` keeps a copy of its own kind
+        return PackedLinear(functions, weight, weights.storage)
+    return weights.get(weight, lambda one: PackedLinear(functions, one, weights.storage))
+
+
+def quantised_linear(
+    weights: PackedWeights, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
+    """x `(..., width)` in float32 -> x Wᵀ + b `(..., out)`, with W as it is stored. No gradient passes."""
+    functions = cast("DecodingFunctions", decoding_functions())
+    rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
+    packed = packed_linear(weights, weight)
+    y = x.new_empty(len(rows), packed.outputs)
+    call = CallArguments(
+        packed.arguments(bias),
+        RowsArguments(rows.data_ptr(), packed.inputs),
+        RowsArguments(y.data_ptr(), packed.outputs),
+        len(rows),
+    )
+    functions.linear(ctypes.byref(call), threads_for(2 * len(rows) * weight.numel()))
+    return y.view(*x.shape[:-1], packed.outputs)
+
+
+def threads_for(operations: int) -> int:
+    return max(1, min(torch.get_num_threads(), operations // GRAIN))

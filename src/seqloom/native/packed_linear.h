@@ -7,32 +7,53 @@
 
 #include "product.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 #include <omp.h>
 
 namespace seqloom {
 
 enum Storage : long { FLOAT32, BFLOAT16, INT8 }; // as STORAGES in packed_linear.py
 
-// As many weights as a vector has lanes, in float32.
+// As many weights as a vector has lanes, in float32. bfloat16 is the upper half of float32. GCC finds these instructions from
+// __builtin_convertvector only piece by piece.
 inline Vector<float> widened(const float* from) { return load(from); }
-inline Vector<float> widened(const uint16_t* from) { // bfloat16 is the upper half of float32
-  typedef uint16_t Halves __attribute__((vector_size(BYTES / 2)));
-  typedef uint32_t Words __attribute__((vector_size(BYTES)));
-  Halves halves;
-  std::memcpy(&halves, from, sizeof halves);
-  return (Vector<float>)(__builtin_convertvector(halves, Words) << 16);
+#if defined(__AVX512F__)
+inline Vector<float> widened(const uint16_t* from) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  return (Vector<float>)_mm512_slli_epi32(words, 16);
 }
 inline Vector<float> widened(const int8_t* from) {
-  typedef int8_t Bytes __attribute__((vector_size(BYTES / 4)));
-  Bytes bytes;
-  std::memcpy(&bytes, from, sizeof bytes);
-  return __builtin_convertvector(bytes, Vector<float>);
+  return (Vector<float>)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
+#elif defined(__AVX2__)
+inline Vector<float> widened(const uint16_t* from) {
+  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  return (Vector<float>)_mm256_slli_epi32(words, 16);
+}
+inline Vector<float> widened(const int8_t* from) {
+  return (Vector<float>)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+#else
+inline Vector<float> widened(const uint16_t* from) {
+  uint32_t words[LANES<float>];
+  for (long lane = 0; lane < LANES<float>; lane++) words[lane] = uint32_t(from[lane]) << 16;
+  Vector<float> v;
+  std::memcpy(&v, words, sizeof v);
+  return v;
+}
+inline Vector<float> widened(const int8_t* from) {
+  Vector<float> v;
+  for (long lane = 0; lane < LANES<float>; lane++) v[lane] = from[lane];
+  return v;
+}
+#endif
 
 struct PackedLinear { // as `LinearArguments` in packed_linear.py
   Storage storage;
   const void* strips;
-  const float *scales, *bias; // (outputs,), filled up to whole strips: scales of int8, else null; null without a bias
+  const float *scales, *bias; // (outputs,): scales of int8, filled up to whole strips, else null; null without a bias
   long inputs, outputs;
 
   static constexpr int REGISTERS = BYTES == 64 ? 28 : 14; // for sums
@@ -95,7 +116,8 @@ private:
     for (int s = 0; s < S; s++) {
       const long column = (strip + s) * LANES<float>, lanes = std::min(LANES<float>, outputs - column);
       const Vector<float> scale = scales ? load(scales + column) : Vector<float>{} + 1.f;
-      const Vector<float> added = bias ? load(bias + column) : Vector<float>{};
+      Vector<float> added{};
+      if (bias) std::memcpy(&added, bias + column, lanes * sizeof(float));
 #pragma GCC unroll 16
       for (int m = 0; m < M; m++) {
         const Vector<float> result = sum[s][m] * scale + added;

@@ -29,7 +29,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import nn
@@ -66,12 +66,14 @@ from seqloom.interop.pretrained import (
 )
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
+from seqloom.models.gpt import GPT
 from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
+from seqloom.runs.quantised_weights import QuantisedGPT, why_not_quantised
 from seqloom.text.hub.special_ids import NEVER
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
@@ -159,7 +161,22 @@ class LoadedRun:
         for name, reason in idle_decoding(settings).items():
             if name.removeprefix("decode.") in changes:
                 raise UsageError(f"{reason}; leave it out")
+        if settings.weights != "float32" and (problem := self._why_not_quantised()):
+            raise UsageError(
+                f"decode.weights must be float32 here, but is {settings.weights}: {problem}"
+            )
         return settings
+
+    def decoder(self, settings: DecodeConfig) -> nn.Module:
+        """The model with its weights as `decode_settings` allowed them."""
+        if settings.weights == "float32":
+            return self.model
+        return QuantisedGPT(cast(GPT, self.model), settings.weights)
+
+    def _why_not_quantised(self) -> str:
+        if self.task != "text-generation":
+            return f"{self.task} has no compiled step"
+        return why_not_quantised(self.model)
 
 
 @final

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
+from torch import nn
+
 from seqloom.errors import UsageError, printable
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.serving.engine import Engine, EngineLimits
@@ -152,11 +154,18 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
                 model=model,
                 task=model.task,
                 run=model.run if isinstance(model, TextModel) else None,
-                engine=Engine(model.model, engine_limits, name),
+                engine=Engine(_decoder(model), engine_limits, name),
                 pictures=tuple(pictures),
             )
         )
     return ServedModels(models)
+
+
+def _decoder(model: TrainedModel) -> nn.Module:
+    """What writes its texts."""
+    if isinstance(model, LanguageModel):
+        return model.run.decoder(model.run.decode_settings({}))
+    return model.model
 
 
 def name_and_folder(place: str) -> tuple[str, str]:

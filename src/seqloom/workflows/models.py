@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+import torch
+
 from seqloom.config import SECTIONS
 from seqloom.errors import UsageError
 from seqloom.familiar_names import familiar_model
@@ -16,7 +18,8 @@ from seqloom.models import about_sizes, all_families, families_for, model_family
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
-from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
+from seqloom.runs.quantised_weights import why_not_compiled
+from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER, load_run
 from seqloom.tasks.setting_names import FITTED
 
 FamilySummary = TypedDict(
@@ -65,6 +68,20 @@ def settings_of(name: str, task_name: str | None = None) -> list[dict[str, str]]
             if key in read:
                 settings.append({"key": key, "default": _default(field), "meaning": meaning})
     return settings
+
+
+def model_of_run(folder: str) -> dict[str, str]:
+    """What the model of texts in a run folder is, and how it decodes. Raises as `load_run`."""
+    run = load_run(folder)
+    reason = why_not_compiled(run.model)
+    kind = torch.backends.cpu.get_cpu_capability()
+    return {
+        "task": run.task,
+        "model": run.model_type,
+        "parameters": f"{sum(one.numel() for one in run.model.parameters()):,}",
+        "step of decoding": f"by torch: {reason}" if reason else f"compiled, for {kind}",
+        "weights in decoding": run.decode.weights,
+    }
 
 
 def _model_fields(name: str, config: type, tasks: Sequence[Task]) -> set[str]:

@@ -15,15 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.layers.linear import Linear
-from seqloom.layers.packed_linear import LinearArguments, PackedLinear
+from seqloom.layers.packed_linear import LinearArguments, packed_linear, threads_for
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
 from seqloom.layers.transformer.key_value_cache import KeysValues, with_room
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
-from seqloom.packed_weights import current
-
-GRAIN = 100_000
-"""Operations of a step for which one more thread is worth while: meeting it takes microseconds."""
+from seqloom.packed_weights import PackedWeights, current
 
 _LONG, _POINTER, _FLOAT = ctypes.c_long, ctypes.c_void_p, ctypes.c_float
 
@@ -73,7 +70,7 @@ def run_stack(
     weights = current()
     if weights is None or past is None or not _is_a_step(x, inputs):
         return stack(x, inputs, past)  # type: ignore[no-any-return]
-    step = weights.get(stack, native_step)
+    step = weights.get(stack, lambda one: native_step(one, weights))
     if step is None or stack.training or step.watched():
         return stack(x, inputs, past)  # type: ignore[no-any-return]
     return step(x, inputs, past)
@@ -95,10 +92,9 @@ def _is_a_step(x: Tensor, inputs: AttentionInputs) -> bool:
     )
 
 
-def native_step(stack: Stack) -> NativeStep | None:
+def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
     """The compiled step of a stack; None where there is none."""
-    functions = decoding_functions()
-    return None if functions is None or why_not(stack) else NativeStep(stack, functions)
+    return None if decoding_functions() is None or why_not(stack) else NativeStep(stack, weights)
 
 
 def why_not(stack: Stack) -> str:
@@ -130,8 +126,9 @@ class NativeStep:
     """The weights of a stack, packed, and all else that its step needs. Keeps every tensor alive whose
     address it has given away."""
 
-    def __init__(self, stack: Stack, functions: DecodingFunctions) -> None:
-        self._functions = functions
+    def __init__(self, stack: Stack, weights: PackedWeights) -> None:
+        self._functions = cast("DecodingFunctions", decoding_functions())
+        self._weights = weights
         self._alive: list[object] = []
         own = _blocks(stack)
         blocks = (BlockArguments * len(own))(*map(self._block, own))
@@ -177,8 +174,7 @@ class NativeStep:
             cosines, sines = (part.contiguous() for part in inputs.rotary)
             arguments.cosines, arguments.sines = cosines.data_ptr(), sines.data_ptr()
             arguments.angle_stride = cosines.shape[-1] if cosines.dim() > 2 else 0
-        operations = 2 * len(x) * self._numbers
-        threads = max(1, min(torch.get_num_threads(), operations // GRAIN))
+        threads = threads_for(2 * len(x) * self._numbers)
         address = ctypes.byref(arguments)
         workspace = torch.empty(self._functions.workspace_size(address, threads), device="cpu")
         arguments.workspace = workspace.data_ptr()
@@ -195,9 +191,9 @@ class NativeStep:
         )
 
     def _linear(self, linear: Linear) -> LinearArguments:
-        packed = PackedLinear(self._functions, linear.weight, linear.bias)
-        self._alive.append(packed)
-        return packed.arguments
+        packed = packed_linear(self._weights, linear.weight)
+        self._alive += packed, linear.bias
+        return packed.arguments(linear.bias)
 
     def _norm(self, norm: nn.Module) -> NormArguments:
         weights = cast("tuple[Tensor, Tensor | None]", (norm.weight, norm.bias))

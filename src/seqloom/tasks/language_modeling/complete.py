@@ -345,4 +345,4 @@ def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     run = load_run(folder, device)
     if run.task != "text-generation":
         raise no_such_verb(folder, run.task, "complete", run.model_type)
-    return Completer(run.model, run.tokenizer)
+    return Completer(run.decoder(run.decode_settings({})), run.tokenizer)

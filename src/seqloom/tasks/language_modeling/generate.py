@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions, finish
@@ -85,11 +85,11 @@ class TextGenerator:
         """
         settings = self.run.decode_settings(decode)
         options = generation_options(settings, self.run.tokenizer)
-        read = self._read(prompts)
+        model, read = self.run.decoder(settings), self._read(prompts)
         found: list[list[Hypothesis]] = []
         for first in range(0, len(read), settings.batch_rows):
             rows = read[first : first + settings.batch_rows]
-            steps = self._steps(rows, settings, options, watch)
+            steps = self._steps(model, rows, settings, options, watch)
             found += finish(steps, lambda new: progress(len(new)))
         outputs = []
         for prompt, ids, hypotheses in zip(prompts, read, found, strict=True):
@@ -106,7 +106,7 @@ class TextGenerator:
         options = generation_options(settings, self.run.tokenizer)
         (ids,) = self._read([prompt])
         text = StreamedText(self.run.tokenizer, ids, settings.stop)
-        steps = self._steps([ids], settings, options)
+        steps = self._steps(self.run.decoder(settings), [ids], settings, options)
         if settings.strategy == "beam" and settings.beam > 1:
             (found,) = finish(steps)
             hypothesis = require_hypotheses(found, options.strategy)[0]
@@ -135,13 +135,14 @@ class TextGenerator:
 
     def _steps(
         self,
+        model: nn.Module,
         prompts: list[list[int]],
         settings: DecodeConfig,
         options: GenerationOptions,
         watch: Callable[[DecodingStep], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         return generate_windows(
-            self.run.model,
+            model,
             prompts,
             settings.max_length or NEW_TOKENS,
             options,

@@ -44,7 +44,10 @@ class LanguageModel(ExplainedModel):
     model.complete("Once upon a ti")
     """
 
-    reads: ClassVar = {"evaluate": frozenset({"data", "stride"}), "explain": frozenset()}
+    reads: ClassVar = {
+        "evaluate": frozenset({"data", "stride", "decode.weights"}),
+        "explain": frozenset(),
+    }
     pictures: ClassVar = frozenset(SHOWS)
 
     @cached_property
@@ -53,7 +56,8 @@ class LanguageModel(ExplainedModel):
 
     @cached_property
     def completer(self) -> Completer:
-        return Completer(self.run.model, self.run.tokenizer)
+        decoder = self.run.decoder(self.run.decode_settings({}))
+        return Completer(decoder, self.run.tokenizer)
 
     def generate(self, prompts: Sequence[str], **decode: Any) -> list[list[Continuation]]:
         """For each prompt its `n_best` continuations; see `TextGenerator.generate`."""
@@ -102,8 +106,11 @@ class LanguageModel(ExplainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
         self.check("evaluate", request, paths)
-        model, tokenizer = self.model, self.run.tokenizer
+        weights = {"weights": request.decode.get("weights", "float32")}
+        model, tokenizer = self.run.decoder(self.run.decode_settings(weights)), self.run.tokenizer
         logger.info(describe_scoring(model, request.stride, tokenizer))
+        if weights["weights"] != "float32":
+            logger.info(f"measured with weights stored in {weights['weights']}")
         documents = log_progress(
             each_document(paths, data_config(self.folder, request.data), tokenizer),
             "documents measured",

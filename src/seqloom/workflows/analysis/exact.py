@@ -131,8 +131,8 @@ class ExactSearcher:
                 " generate"
             )
         self._eos, self._special_ids = special_ids.eos, special_ids
-        self._model = cast(Decodable, bundle.model)
         self.settings = bundle.decode_settings({"n_best": 1} | changes)
+        self._model = cast(Decodable, bundle.decoder(self.settings))
         if self.settings.stop:
             raise UsageError(
                 "exact search is for texts that end by </s>, but decode.stop is set; use: --set"

@@ -1,0 +1,160 @@
+"""`decode.weights`: what it changes, where it cannot be, and that it is never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.config import DecodeConfig
+from seqloom.errors import UsageError
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
+from seqloom.native.library import OFF, decoding_functions, library
+from seqloom.runs.quantised_weights import QuantisedGPT
+from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.tasks.language_modeling.language_model import LanguageModel
+from seqloom.text.tokenizers import train_tokenizer
+from seqloom.workflows.evaluate import evaluate
+from seqloom.workflows.models import model_of_run
+from seqloom.workflows.train import train
+
+compiled = pytest.mark.skipif(
+    library() is None, reason="the compiled step needs a C++ compiler when the project is installed"
+)
+TOKENIZER = train_tokenizer(["a dog runs", "two dogs run"], "bytes", 300)
+SIZE = TOKENIZER.vocabulary_size
+
+
+def gpt(**changes: Any) -> GPT:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"context": 12, "width": 16, "layers": 1, "heads": 2}
+    return GPT(GPTConfig(vocabulary_size=SIZE, **options | changes)).eval()
+
+
+def run_of(model: nn.Module, task: str = "text-generation", **decode: Any) -> LoadedRun:
+    return LoadedRun(
+        folder=Path("runs/tales"),
+        task=task,
+        model_type="gpt",
+        model=model,
+        tokenizer=TOKENIZER,
+        decode=DecodeConfig(**decode),
+        weights=Path("none"),
+    )
+
+
+@pytest.fixture
+def switched_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for function in (library, decoding_functions):
+        function.cache_clear()
+    monkeypatch.setenv(OFF, "0")
+    yield
+    for function in (library, decoding_functions):
+        function.cache_clear()
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("model", "task", "reason"),
+    [
+        (RecurrentLM(RecurrentLMConfig(vocabulary_size=SIZE, width=8)), "text-generation", "gpt"),
+        (gpt(), "translation", "translation has no compiled step"),
+        (gpt(output="adaptive", tie_output=False), "text-generation", "model.output=full"),
+        (gpt().double(), "text-generation", "its weights are not in float32 on a CPU"),
+    ],
+)
+def test_where_it_cannot_be_one_line_says_why(model: nn.Module, task: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"must be float32 here, but is int8: .*{reason}"):
+        run_of(model, task).decode_settings({"weights": "int8"})
+
+
+@pytest.mark.usefixtures("switched_off")
+def test_without_the_compiled_step_it_is_refused_and_float32_is_not() -> None:
+    run = run_of(gpt(), weights="bfloat16")
+    with pytest.raises(UsageError, match="is bfloat16: SEQLOOM_NATIVE=0 forbids"):
+        run.decode_settings({})
+    assert run.decoder(run.decode_settings({"weights": "float32"})) is run.model
+
+
+@dataclass
+class Folder:
+    run: str
+    text: str
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    place = tmp_path_factory.mktemp("stored")
+    (place / "text.txt").write_text("a few words of text\n" * 40)
+    text = str(place / "text.txt")
+    settings = ["data.tokenizer=bytes", "train.max_steps=2", "decode.weights=int8"]
+    train(
+        "text-generation",
+        [text],
+        output_dir=place / "run",
+        model="gpt:tiny",
+        settings=settings,
+    )
+    return Folder(str(place / "run"), text)
+
+
+@compiled
+def test_every_verb_that_writes_uses_what_the_folder_says(
+    trained: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+    original = QuantisedGPT.__init__
+
+    def seen(self: QuantisedGPT, model: GPT, storage: Any) -> None:
+        used.append(storage)
+        original(self, model, storage)
+
+    monkeypatch.setattr(QuantisedGPT, "__init__", seen)
+    model = LanguageModel(load_run(trained.run))
+    model.generate(["a few"], max_length=3)
+    list(model.stream("a few", max_length=3))
+    model.complete("a fe")
+    assert used == ["int8"] * 3
+    model.generate(["a few"], max_length=3, weights="float32")
+    assert len(used) == 3
+
+
+@compiled
+def test_evaluate_measures_what_is_asked_for(trained: Folder, notices: list[str]) -> None:
+    losses = {
+        weights: evaluate(trained.run, [trained.text], {}, {"weights": weights}).metrics["loss"]
+        for weights in ("float32", "bfloat16", "int8")
+    }
+    assert len({*losses.values()}) == 3
+    assert losses["int8"] == pytest.approx(losses["float32"], rel=0.01)
+    assert "measured with weights stored in int8" in notices
+
+
+def test_a_training_of_another_family_refuses_it(trained: Folder, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"decode\.weights needs --model gpt"):
+        train(
+            "text-generation",
+            [trained.text],
+            output_dir=tmp_path / "run",
+            model="recurrent_lm:tiny",
+            settings=["decode.weights=int8"],
+        )
+
+
+@compiled
+def test_a_folder_says_how_it_decodes(trained: Folder) -> None:
+    said = model_of_run(trained.run)
+    assert said["step of decoding"].startswith("compiled, for ")
+    assert said["weights in decoding"] == "int8"
+
+
+@pytest.mark.usefixtures("switched_off")
+def test_a_folder_says_why_it_does_not(trained: Folder) -> None:
+    said = model_of_run(trained.run)["step of decoding"]
+    assert said == "by torch: SEQLOOM_NATIVE=0 forbids the compiled step"
