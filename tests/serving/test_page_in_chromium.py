@@ -18,6 +18,7 @@ from tests.serving.conftest import LIMITS
 from tests.tasks.explain.subjects import INPUTS, PAIR, RUNS, SENTENCE
 
 from seqloom.serving.server import serving
+from seqloom.workflows.train import train
 
 playwright_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -39,6 +40,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "questions-bert": {"question": INPUTS["questions-bert"][0], "context": SENTENCE},
     "choices-gpt": {"text": "the red dog", "options": "sees the cat\nlikes the park"},
     "masks-bert": {"text": INPUTS["masks-bert"][0]},
+    "words": {"text": "dog - red + old"},
     "vectors-bert": {"text": "the red dog\nthe cat\na bird"},
 }
 """Model -> what is typed into its first view."""
@@ -75,8 +77,14 @@ INJECTIONS = [around.format(payload) for payload in PAYLOADS for around in AROUN
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    folders = [f"{name}={RUNS / name}" for name in [*FIELDS, "images-vit"]]
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    stored = [name for name in [*FIELDS, "images-vit"] if name != "words"]
+    place = tmp_path_factory.mktemp("runs")
+    words, text = place / "words", place / "text.txt"
+    text.write_text(f"{SENTENCE}\n" * 20)
+    settings = ["train.max_steps=3", "train.threads=1", "data.minimum_count=1"]
+    train("word-vectors", [str(text)], output_dir=words, model="word2vec:tiny", settings=settings)
+    folders = [f"words={words}", *(f"{name}={RUNS / name}" for name in stored)]
     with serving(*folders, limits=LIMITS, device="cpu") as url:
         yield url
 
@@ -168,14 +176,14 @@ def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_
 
 
 def test_a_row_of_a_head_is_read_as_numbers(page: Any, server: str) -> None:
-    visit(page, server, model="labels-bert", view="attention", text=SENTENCE)
+    visit(page, server, model="text-gpt", view="attention", text=SENTENCE)
     answered(page)
     page.click("[role=option]:nth-child(3)")
     read = [float(cell.inner_text()) for cell in page.query_selector_all(".details .share")]
-    content = {"model": "labels-bert", "inputs": SENTENCE, "show": "attention"}
+    content = {"model": "text-gpt", "inputs": SENTENCE, "show": "attention"}
     found = httpx.post(f"{server}/api/explain", json=content).json()["explanation"]
-    weights = found["weights"]
-    row = weights[-1][0][2] if isinstance(weights[0][0], list) else weights[2]
+    row = found["weights"][-1][0][2]
+    assert row[3:] == [0] * (len(row) - 3), "no token sees those after it, so rows differ"
     assert read == pytest.approx(sorted(row, reverse=True)[:10], abs=6e-4)
 
 
