@@ -201,19 +201,30 @@ def test_rescoring_is_that_of_the_command(
         same(answer["lists"], printed)
 
 
+ONE: list[dict[str, Any]] = [{"nbest": [{"text": "a"}]}]
+
+
 @pytest.mark.parametrize(
-    ("model", "lists", "param"),
+    ("model", "fields", "param"),
     [
-        ("labels-bert", LISTS, "model"),
-        ("text-gpt", [], "lists"),
-        ("text-gpt", [{"id": 1}], "lists"),
-        ("text-gpt", [{"nbest": [{"score": 1}]}], "lists"),
-        ("text-gpt", [{"nbest": [{"text": "a"}] * 300}], "lists"),
-        ("translation-t5", LISTS, "lists"),
+        ("labels-bert", {"lists": LISTS}, "model"),
+        ("text-gpt", {"lists": []}, "lists"),
+        ("text-gpt", {"lists": [{"id": 1}]}, "lists"),
+        ("text-gpt", {"lists": [{"nbest": [{"score": 1}]}]}, "lists"),
+        ("text-gpt", {"lists": [{"nbest": [{"text": 5}]}]}, "lists"),
+        ("text-gpt", {"lists": [{"nbest": [{"text": "a", "score": 1e308}]}]}, "lists"),
+        ("text-gpt", {"lists": [{"nbest": [{"text": "a"}] * 300}]}, "lists"),
+        ("text-gpt", {"lists": [*ONE, {"nbest": []}]}, "lists"),
+        ("text-gpt", {"lists": ONE, "weights": "nothing"}, "weights"),
+        ("text-gpt", {"lists": ONE, "metric": "luck"}, "metric"),
+        ("text-gpt", {"lists": ONE, "output": "/tmp/x"}, "output"),
+        ("translation-t5", {"lists": LISTS}, "lists"),
     ],
 )
-def test_wrong_lists(model: str, lists: list[Any], param: str, server: str) -> None:
-    answer = httpx.post(f"{server}/api/rescore", json={"model": model, "lists": lists})
+def test_wrong_lists(model: str, fields: dict[str, Any], param: str, server: str) -> None:
+    answer = httpx.post(f"{server}/api/rescore", json={"model": model, **fields})
     assert answer.status_code == 400, answer.text
-    assert answer.json()["error"]["param"] == param
-    assert "/tmp" not in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert "/tmp" not in error["message"]
+    assert "--" not in error["message"]

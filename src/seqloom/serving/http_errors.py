@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +73,15 @@ def of_error(error: Exception, folders: Mapping[str, str]) -> RequestError:
         return RequestError(400, message)
     logger.error(f"a request failed: {type(error).__name__}{where(error)}")
     return RequestError(500, "the model failed on this request; the log of the server says how")
+
+
+def of_command(error: SeqloomError, folders: Mapping[str, str], field: str) -> RequestError:
+    """What a command said, with the names of fields in place of those of its options; of `field` where it
+    names none."""
+    told = of_error(error, folders)
+    option = re.match(r"--([a-z]+)", told.message)
+    message = re.sub(r"--(?=[a-z])", "", told.message)
+    return RequestError(told.status, message, field if option is None else option[1])
 
 
 def where(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from seqloom.explaining.explanation import Explanation
 from seqloom.files import finite_or_null
 from seqloom.layers.attention import HeadAttention
 from seqloom.run_file import parse
-from seqloom.serving.http_errors import RequestError, invalid, of_error
+from seqloom.serving.http_errors import RequestError, invalid, of_command
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.routes.bodies import ExplainBody, read_body
 from seqloom.serving.routes.reading import read_together
@@ -84,15 +83,7 @@ def look_of(body: ExplainBody, served: ServedModel) -> Look:
     try:
         return parse(Look, {"show": show, **given}, "--")
     except SeqloomError as error:
-        raise of_look(error, served) from None
-
-
-def of_look(error: SeqloomError, served: ServedModel) -> RequestError:
-    """The error of the command, with the names of fields in place of those of options."""
-    told = of_error(error, served.folders)
-    option = re.match(r"--([a-z]+)", told.message)
-    field = "inputs" if option is None else option[1]
-    return RequestError(told.status, re.sub(r"--(?=[a-z])", "", told.message), field)
+        raise of_command(error, served.folders, "inputs") from None
 
 
 def check_size(served: ServedModel, inputs: Sequence[str], look: Look, limits: ServerLimits) -> int:
@@ -129,7 +120,7 @@ def looked_at(served: ServedModel, given: Any, look: Look) -> Explanation:
         # no file that a request names is opened
         return served.model.looked_at(given, look, files=False)
     except SeqloomError as error:
-        raise of_look(error, served) from None
+        raise of_command(error, served.folders, "inputs") from None
 
 
 def image_of(inputs: Sequence[str]) -> Picture:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from seqloom.config import DataConfig
 from seqloom.errors import SeqloomError
-from seqloom.serving.http_errors import RequestError, invalid, of_error
+from seqloom.serving.http_errors import RequestError, invalid, of_command
 from seqloom.serving.routes.bodies import RescoreBody, read_body
 from seqloom.serving.routes.reading import read_together
 from seqloom.serving.routes.tasks import check_number, count_tokens, flat
@@ -39,7 +39,8 @@ async def rescore(request: Request) -> Response:
         raise RequestError(
             400, f"model {served.name} is one of {served.task} and scores no hypotheses", "model"
         )
-    check_number([one for each in body.lists for one in flat(each)], limits, "lists")
+    texts = [text for one in body.lists for text in flat(one)]
+    check_number([*body.lists, *texts], limits, "lists")
     tokens = await run_in_threadpool(count_tokens, served, body.lists, limits)
 
     def read(some: Sequence[RescoreBody]) -> list[Rescored]:
@@ -70,8 +71,7 @@ def rescored(served: ServedModel, body: RescoreBody) -> Rescored:
         try:
             found = run_rescore(config, {str(run.folder): run})
         except SeqloomError as error:
-            told = of_error(error, served.folders | {str(path): "lists"})
-            raise RequestError(told.status, told.message.replace("--", ""), "lists") from None
+            raise of_command(error, served.folders | {str(path): "lists"}, "lists") from None
     if found.error is not None:
         raise invalid("lists", str(found.error).replace(str(path), "lists"))
     return found
