@@ -99,6 +99,10 @@ ANSWERS: dict[str, str] = {
         " decode.length_penalty=1.0, the default, is the mean of a token"
     ),
     "max_sent_length": "longer texts are cut here, not left out: --set data.max_length=N",
+    "output_dir": (
+        "only verbs that train have it; import and export take the new folder as their last word, and predict"
+        " has --output FILE"
+    ),
     "nhid": (
         "write --set model.width=N, or for the feed-forward layers of a Transformer --set"
         " model.feed_forward_width=N"

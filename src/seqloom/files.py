@@ -113,8 +113,11 @@ def is_there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def require_folder(folder: Path, what: str, marker: str, hint: str = "") -> None:
-    """Raises FolderError where this is no folder that holds the file `marker`, with which it is `what`."""
+def require_folder(
+    folder: Path, what: str, marker: str, hint: str = "", missing_hint: str = ""
+) -> None:
+    """Raises FolderError where this is no folder that holds the file `marker`, with which it is `what`.
+    `hint`: what to do where the file is missing, `missing_hint` where the folder is."""
     if is_there(folder / marker):
         regular(folder / marker)
         return
@@ -122,7 +125,7 @@ def require_folder(folder: Path, what: str, marker: str, hint: str = "") -> None
         is_folder = stat.S_ISDIR(os.stat(folder).st_mode)
     except (OSError, ValueError) as error:
         raise FolderError(
-            f"must be {what}, but {_why_not(error, str(folder), 'folder')}", folder
+            f"must be {what}, but {_why_not(error, str(folder), 'folder')}{missing_hint}", folder
         ) from None
     problem = f"holds no {marker}" if is_folder else "is no folder"
     raise FolderError(f"must be {what}, but {problem}{hint}", folder)

@@ -50,6 +50,10 @@ UNDERSTOOD = {
         "decode.beam=5 decode.length_penalty=0.6 decode.n_best=5"
     ),
     "predict run a.txt --sampling --sampling-topk 10": "decode.strategy=sample decode.top_k=10",
+    "generate run --do_sample False": "decode.strategy=greedy",
+    f"{TRAIN} --model seq2seq --brnn false --bf16 False": (
+        "model.bidirectional=false train.dtype=float32"
+    ),
     # OpenNMT, JoeyNMT, fastText
     f"{TRAIN} -train_steps 100 -valid_steps 10 -batch_size 64": (
         "train.max_steps=100 train.evaluate_every=10 train.batch_rows=64"
@@ -123,6 +127,15 @@ def test_an_option_of_another_program_is_the_option_that_it_means(line: str, our
         (f"{TRAIN} --lr", "--lr needs a value, as in --set train.learning_rate=VALUE"),
         (f"{TRAIN} --lr --seed 3", "--lr needs a value"),
         ("models --lr 3", "models has no option --lr; verbs that train take --set"),
+        ("import folder --output-dir run", "take the new folder as their last word"),
+        ("predict", "predict needs FOLDER (see seqloom predict --help)"),
+        ("export run", "export needs OUT (see seqloom export --help)"),
+        ("generate run --prompt", "generate needs --prompt and a value after it"),
+        ("explain run a --layer x", "(see seqloom explain --help)"),
+        (
+            "train text-generation a.txt --from no/model --output-dir run",
+            "there is no such folder, nor its folder; the name of a model of the hub begins with hf://",
+        ),
         ("predict run --beam-alpha 0.7", "not by ((5 + n) / 6)^α"),
         (f"{TRAIN} --max-sent-length 50", "longer texts are cut here, not left out"),
         (f"{TRAIN} --nhid 50", "--set model.feed_forward_width=N"),

@@ -27,6 +27,7 @@ IDLE = {
     "predict RUNS/similar-recurrent x.csv --probabilities --json": (
         "--probabilities is for models that give a text labels, but this is one of regression"
     ),
+    "evaluate RUNS/labels-bag x.csv --outputs a.xlsx": "a table must end in .csv, .tsv, .jsonl",
     "evaluate RUNS/labels-bag x.csv --errors -1": "--errors must be at least 0, but is -1",
     # of windows over a long text
     "score RUNS/text-ngram --text a --stride 4": "--stride changes nothing here",

@@ -43,7 +43,7 @@ def failure_of(error: BaseException) -> Failure:
         case cyclopts.ValidationError() if error.exception_message:
             return Failure(error.exception_message, 2)
         case cyclopts.CycloptsError():
-            return Failure(" ".join(str(error).split()) + " (see seqloom --help)", 2)
+            return Failure(_of_words(error), 2)
         case SeqloomError():
             return Failure(str(error), error.exit_code)
     if _is_short_memory(error):
@@ -59,6 +59,16 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(
         f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1, False
     )
+
+
+def _of_words(error: cyclopts.CycloptsError) -> str:
+    """What is said of words that the command line cannot use."""
+    verb = " ".join(error.command_chain or ())
+    said = " ".join(str(error).split())
+    if isinstance(error, cyclopts.MissingArgumentError) and verb and error.argument is not None:
+        name = error.argument.names[0]
+        said = f"{verb} needs {name}{' and a value after it' * name.startswith('-')}"
+    return f"{said} (see seqloom {verb}{' ' * bool(verb)}--help)"
 
 
 def _is_short_memory(error: BaseException) -> bool:

@@ -27,6 +27,8 @@ USING = ("decode", "data", "evaluate", "train", "model", "head")
 """Those of a verb that uses a trained model."""
 TRAINING_VERBS = ("train", "check", "compare")
 OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
+OFF = {"true": "false", "sample": "greedy", "bfloat16": "float32"}
+"""What a switch with this value is, where it is off."""
 EVERYWHERE = ("--help", "-h", "--version", "--debug", "--quiet", "--plugin")
 
 
@@ -112,7 +114,10 @@ def _meant(
         raise UsageError(f"{verb} has no option {option.word}; verbs that train take {shown}")
     if "=" not in setting:
         return ["--set", f"{setting}={option.value(shown)}"]
-    return ["--set", setting] if option.is_on() else []
+    if option.is_on():
+        return ["--set", setting]
+    key, _, value = setting.partition("=")
+    return ["--set", f"{key}={OFF[value]}"] if value in OFF else []
 
 
 def _setting(name: str, sections: Sequence[str]) -> str | None:

@@ -419,15 +419,16 @@ def pretrained_from(place: str | Path) -> Pretrained:
 
 def _pretrained_folder(place: str | Path) -> Path:
     folder = resolve_folder(place)
-    _require_model(base_folder(folder), "a model to begin with")
+    of_the_hub = "; the name of a model of the hub begins with hf://"
+    _require_model(base_folder(folder), "a model to begin with", missing_hint=of_the_hub)
     return folder
 
 
-def _require_model(folder: Path, what: str, hint: str = "") -> None:
+def _require_model(folder: Path, what: str, hint: str = "", missing_hint: str = "") -> None:
     """Raises FolderError where a folder holds no config.json; what it holds instead is named."""
     if (foreign := foreign_kind(folder)) is not None:
         raise FolderError(f"must be {what}, but {foreign}", folder)
-    files.require_folder(folder, what, CONFIG, hint)
+    files.require_folder(folder, what, CONFIG, hint, missing_hint)
 
 
 def origin_of(folder: Path) -> HubOrigin | None:

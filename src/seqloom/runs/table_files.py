@@ -16,6 +16,8 @@ from seqloom.files import atomic_file, json_line
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 """How the name of a table ends."""
+UNWRITTEN = (".json", ".xlsx", ".xls", ".ods", ".arrow", ".feather")
+"""How the names of other tables end, which a file of lines must not have."""
 CHUNK = 4096
 """Rows of a parquet file that are in memory."""
 WriteRow = Callable[[Mapping[str, object]], None]
@@ -37,7 +39,13 @@ def new_table(path: Path, columns: Sequence[str]) -> Iterator[WriteRow]:
 
 
 def require_writer(path: Path) -> None:
-    """Raises MissingExtraError, before the work, where pyarrow is needed and not installed."""
+    """Before the work: raises MissingExtraError where pyarrow is needed and not installed, UsageError for a
+    table of another form."""
+    if path.suffix.lower() in UNWRITTEN:
+        raise UsageError(
+            f"{printable(str(path))}: a table must end in {', '.join(TABLES)}, but this ends in"
+            f" {path.suffix}; name one of these, or .txt for one answer a line"
+        )
     if path.suffix.lower() == ".parquet":
         _pyarrow()
 
