@@ -16,6 +16,7 @@ from seqloom.workflows.compare.plan import CompareConfig, read_entries
 from seqloom.workflows.compare.run import run_compare
 
 LANGUAGE_MODELS = "ngram:bigram,lstm:tiny+width={8,12}"
+FOLDERS = ("gru-tiny-width-8", "transformer-tiny")
 WORDS = ["the", "a", "dog", "cat", "king", "sees", "likes", "park", "old", "red"]
 
 
@@ -127,6 +128,12 @@ def test_translation_is_ranked_by_bleu_with_copying_as_the_floor(tmp_path: Path)
     assert board.floor.name == "copy of the input"
     assert board.floor.score > 50
     assert set(board.no_better()) == {"gru:tiny+width=8", "transformer:tiny"}
+    for side, ending in enumerate(("en", "de")):
+        sides = [f"{one}\n" if side == 0 else f"{one} !\n" for one in texts]
+        (tmp_path / f"prefix.{ending}").write_text("".join(sides))
+    folders = [str(tmp_path / "out" / f"{name}-seed0") for name in FOLDERS]
+    again = compare_folders(measured(tmp_path / "p", "translation", tmp_path / "prefix"), folders)
+    assert [row.mean for row in again.rows] == [row.mean for row in board.rows]
     with pytest.raises(UsageError, match="name them after --test or --validation"):
         run_compare(config(tmp_path / "y", "translation", data, "gru,t5", test=()))
 

@@ -10,7 +10,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.files import atomic_folder
 from seqloom.run_file import apply_settings
 from seqloom.runs.run_folder import resolve_folder, task_of
-from seqloom.runs.settings import absolute, read_resumed
+from seqloom.runs.settings import read_resumed
 from seqloom.workflows.compare.cells import measure_cell, trained_in
 from seqloom.workflows.compare.floor import floor_of
 from seqloom.workflows.compare.leaderboard import (
@@ -25,6 +25,7 @@ from seqloom.workflows.compare.plan import (
     ComparisonPlan,
     TrainingChoice,
     fingerprints,
+    named_files,
 )
 
 
@@ -73,11 +74,12 @@ def _refuse_unread(config: CompareConfig) -> None:
 
 def _plan(config: CompareConfig, places: dict[str, Path]) -> ComparisonPlan:
     run = read_resumed(next(iter(places.values())))
+    test = named_files(config.task, config.data, run.data)
     return ComparisonPlan(
         task=config.task,
         data=tuple(run.data.train),
         validation=(),
-        test=tuple(map(absolute, config.data)),
+        test=test,
         models=tuple(places),
         settings=tuple(config.settings),
         seeds=1,
@@ -88,7 +90,7 @@ def _plan(config: CompareConfig, places: dict[str, Path]) -> ComparisonPlan:
         steps=None,
         metric=run.train.best,
         threads=1,
-        files=fingerprints(config.data),
+        files=fingerprints(test),
     )
 
 

@@ -13,6 +13,7 @@ minilm=FOLDER+train.layer_decay=0.9     a checkpoint to fine-tune, and its name 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple, final
 import torch
 
 from seqloom import files, manifest
-from seqloom.config import SECTIONS, RunConfig, TrainConfig
+from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
+from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.corpus_scores import LOWER_IS_BETTER
 from seqloom.familiar_names import familiar_model
@@ -378,7 +380,8 @@ def make_plan(
             " all with --set"
         )
     data, validation, test = (
-        tuple(map(absolute, paths)) for paths in (config.data, config.validation, config.test)
+        named_files(config.task, paths, runs[0].data)
+        for paths in (config.data, config.validation, config.test)
     )
     fingerprints(test)  # a missing test file is an error now, not after the training
     trained = [run for run, entry in zip(runs, entries, strict=True) if not entry.fitted]
@@ -400,6 +403,15 @@ def make_plan(
         threads=train.threads or torch.get_num_threads(),
         files=fingerprints([*data, *validation]),
     )
+
+
+def named_files(task: str, paths: Sequence[str], data: DataConfig) -> tuple[str, ...]:
+    """The absolute paths; of text pairs a prefix stands for two files."""
+    places = tuple(map(absolute, paths))
+    of_pairs = "data.source" in task_to_train(task).reading
+    if of_pairs and len(places) == 1 and not os.path.lexists(places[0]) and places[0] != "-":
+        return tuple(data_files(places, data))
+    return places
 
 
 def fingerprints(paths: Sequence[str]) -> tuple[dict[str, object], ...]:
