@@ -50,7 +50,7 @@ def test_a_command_is_one_that_the_command_line_takes(
         return
     options: Any = keywords.get("options")
     start = getattr(options, "start", None) or getattr(options, "resume", None)
-    if start or keywords.get("config") or not arguments:
+    if start or keywords.get("start") or keywords.get("config") or not arguments:
         return
     task, *data = arguments
     for path in data:
