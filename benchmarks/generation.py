@@ -28,6 +28,7 @@ from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.logits_processors import logits_processors
 from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
 from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.protocols import Decodable
 
 PLAIN = "plain loop"
 PROMPT, NEW, TOP_K = 16, 128, 50
@@ -64,6 +65,12 @@ def our_model() -> GPT:
 def peer_model(ours: GPT) -> Any:
     """The same weights in transformers."""
     model = transformers_model(pad_token_id=PAD).eval()
+    copy_weights(ours, model)
+    return model
+
+
+def copy_weights(ours: GPT, model: Any) -> None:
+    """Into a `GPT2LMHeadModel` of the same sizes."""
     mine = {name: value.clone() for name, value in ours.state_dict().items()}
     body = model.transformer
     with torch.no_grad():
@@ -86,10 +93,9 @@ def peer_model(ours: GPT) -> Any:
                 theirs.bias.copy_(mine[f"{at}{name}.bias"])
         body.ln_f.weight.copy_(mine["stack.norm.weight"])
         body.ln_f.bias.copy_(mine["stack.norm.bias"])
-    return model
 
 
-def our_run(model: GPT, way: str, read: Tensor) -> Run:
+def our_run(model: Decodable, way: str, read: Tensor) -> Run:
     strategies: dict[str, Strategy] = {
         "greedy": BeamSearch(width=1),
         "beam4": BeamSearch(width=4),

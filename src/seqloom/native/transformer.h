@@ -169,21 +169,19 @@ private:
     std::memcpy(keys + length * head_width, key, head_width * sizeof(float));
     std::memcpy(values + length * head_width, value, head_width * sizeof(float));
     const uint8_t* sees = visible ? visible + row * (length + 1) : nullptr;
-    float largest = -std::numeric_limits<float>::infinity();
-    for (long slot = 0; slot <= length; slot++) {
-      if (sees && !sees[slot]) continue;
-      weights[slot] = scale * dot(query, keys + slot * head_width);
-      largest = std::max(largest, weights[slot]);
-    }
-    float total = 0;
-    if (sees) {
-      for (long slot = 0; slot <= length; slot++) {
-        weights[slot] = sees[slot] ? exponential(weights[slot] - largest) : 0.f;
-        total += weights[slot];
-      }
-    } else {
+    constexpr float NEVER = -std::numeric_limits<float>::infinity();
+    long slot = 0;
+    for (; slot + 4 <= length + 1; slot += 4) score<4>(query, keys + slot * head_width, weights + slot);
+    for (; slot <= length; slot++) score<1>(query, keys + slot * head_width, weights + slot);
+    if (sees)
+      for (slot = 0; slot <= length; slot++) weights[slot] = sees[slot] ? weights[slot] : NEVER;
+    float largest = NEVER, total = 0;
+#pragma omp simd reduction(max : largest)
+    for (slot = 0; slot <= length; slot++) largest = std::max(largest, weights[slot]);
 #pragma omp simd reduction(+ : total)
-      for (long slot = 0; slot <= length; slot++) total += weights[slot] = exponential(weights[slot] - largest);
+    for (slot = 0; slot <= length; slot++) {
+      weights[slot] = weights[slot] == NEVER ? 0.f : exponential(weights[slot] - largest);
+      total += weights[slot];
     }
     float* out = mixed[row] + head * head_width;
     long column = 0;
@@ -197,11 +195,21 @@ private:
     }
   }
 
-  float dot(const float* a, const float* b) const {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < head_width; i++) sum += a[i] * b[i];
-    return sum;
+  // The scores of K keys.
+  template <int K> void score(const float* query, const float* keys, float* scores) const {
+    Vector<float> sum[K] = {};
+    long i = 0;
+    for (; i + LANES<float> <= head_width; i += LANES<float>)
+#pragma GCC unroll 4
+      for (int k = 0; k < K; k++) sum[k] += load(query + i) * load(keys + k * head_width + i);
+    for (int k = 0; k < K; k++) {
+      float parts[LANES<float>], product = 0;
+      store(parts, sum[k]);
+#pragma omp simd reduction(+ : product)
+      for (long lane = 0; lane < LANES<float>; lane++) product += parts[lane];
+      for (long rest = i; rest < head_width; rest++) product += query[rest] * keys[k * head_width + rest];
+      scores[k] = scale * product;
+    }
   }
 
   // V vectors of the weighted mean of the values. What has no weight may be anything, and is not read.
