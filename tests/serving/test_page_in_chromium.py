@@ -30,9 +30,7 @@ NODES = 1500
 FIELDS: dict[str, dict[str, str]] = {
     "text-gpt": {"text": SENTENCE, "seed": "1"},
     "text-ngram": {"text": SENTENCE, "seed": "1"},
-    "text-recurrent-lm": {"text": SENTENCE, "seed": "1"},
     "translation-seq2seq": {"text": "the red dog"},
-    "translation-t5": {"text": "the red dog"},
     "labels-bert": {"text": SENTENCE},
     "labels-gpt": {"text": PAIR[0], "second": PAIR[1]},
     "similar-recurrent": {"text": PAIR[0], "second": PAIR[1]},
@@ -78,7 +76,7 @@ INJECTIONS = [around.format(payload) for payload in PAYLOADS for around in AROUN
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    stored = [name for name in [*FIELDS, "images-vit"] if name != "words"]
+    stored = [name for name in [*FIELDS, "text-recurrent-lm", "images-vit"] if name != "words"]
     place = tmp_path_factory.mktemp("runs")
     words, text = place / "words", place / "text.txt"
     text.write_text(f"{SENTENCE}\n" * 20)
@@ -150,15 +148,12 @@ def test_the_first_view_of_each_kind(model: str, page: Any, server: str) -> None
     assert page.evaluate("document.querySelectorAll('*').length") < NODES
 
 
-def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_path: Path) -> None:
-    visit(page, server, model="text-gpt", view="attention", text="the red dog")
-    for tab in page.query_selector_all("[role=tab]"):
-        tab.click()
-        if tab.get_attribute("id") in ("tab-write", "tab-surprise"):
-            continue
-        for name, value in (("words", "red, cat, dog"), ("texts", "the dog\na cat")):
-            if page.query_selector(f"#field-{name}"):
-                page.fill(f"#field-{name}", value)
+def test_pictures_are_drawn_and_kept(page: Any, server: str, tmp_path: Path) -> None:
+    visit(page, server, model="text-gpt", text="the red dog")
+    for view in ("lens", "words"):
+        page.click(f"#tab-{view}")
+        if view == "words":
+            page.fill("#field-words", "red, cat, dog")
         page.click("#ask")
         answered(page)
         until(page, "document.querySelector('.picture img').naturalWidth > 100")
@@ -173,6 +168,23 @@ def test_every_picture_of_a_model_is_drawn_and_kept(page: Any, server: str, tmp_
         place = tmp_path / label
         download.value.save_as(place)
         assert place.read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("model", "view"), [("text-ngram", "backoff"), ("text-recurrent-lm", "gates")]
+)
+def test_numbers_below_a_picture(model: str, view: str, page: Any, server: str) -> None:
+    visit(page, server, model=model, view=view, text=SENTENCE)
+    answered(page)
+    page.click("[role=option]:nth-child(3)")
+    content = {"model": model, "inputs": SENTENCE, "show": view}
+    found = httpx.post(f"{server}/api/explain", json=content).json()["explanation"]
+    if view == "backoff":
+        assert f"p({found['words'][2]}) =" in page.inner_text(".details caption")
+        added = page.inner_text(".details tbody tr td:last-child")
+        assert float(added) == pytest.approx(found["levels"][2][0]["added"], rel=0.01)
+    else:
+        assert f"h = {found['values']['h'][0][2]:.4f}" in page.inner_text(".details")
 
 
 def test_a_row_of_a_head_is_read_as_numbers(page: Any, server: str) -> None:
