@@ -108,7 +108,8 @@ def known(path: Path) -> Scores:
 def report(found: Scores, chosen: Sequence[Cell], seeds: int) -> str:
     rows = []
     for cell in chosen:
-        sides = [[found[cell.name, side, seed] for seed in range(seeds)] for side in SIDES]
+        scale = 100 if cell.metric == "accuracy" else 1
+        sides = [[scale * found[cell.name, side, seed] for seed in range(seeds)] for side in SIDES]
         differences = [after - before for before, after in zip(*sides, strict=True)]
         mean, low, high = mean_interval(differences)
         means = [f"{sum(side) / seeds:.2f}" for side in sides]

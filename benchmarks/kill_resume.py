@@ -1,7 +1,10 @@
 """Kills a real training with SIGKILL at random moments, resumes it every time, and compares it with one left
 alone.
 
-    python benchmarks/kill_resume.py [--kills 20] [--steps 800] [--seed 0]
+    python benchmarks/kill_resume.py [--kills 20] [--steps 800] [--seed 0] [--model seq2seq:tiny]
+
+The model is an encoder-decoder, or one of word vectors (`word2vec`, `word2vec:cbow`, `glove`), which reads
+one side of the same pairs.
 
 Half of the kills come at any time after the start of the process, start-up included; the other half wait for
 a checkpoint that is being written and come within the next milliseconds. Prints one JSON line; exit code 1
@@ -21,7 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,14 +32,33 @@ from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.training.checkpoints import checkpoints
 from seqloom.version import VERSION
 
-SETTINGS = (
-    "data.tokenizer=characters",
-    "train.batch_rows=16",
-    "train.log_every=7",
-    "train.threads=1",
-    "model.dropout=0.2",
-)
+SETTINGS = {
+    "translation": (
+        "data.tokenizer=characters",
+        "train.batch_rows=16",
+        "train.log_every=7",
+        "train.threads=1",
+        "model.dropout=0.2",
+    ),
+    "word-vectors": (
+        "data.tokenizer=whitespace",
+        "train.batch_tokens=300",
+        "train.log_every=7",
+        "train.threads=1",
+    ),
+}
 SAVE_EVERY = 10
+
+
+class Training(NamedTuple):
+    """What is trained, and for how long."""
+
+    model: str
+    steps: int
+
+    @property
+    def task(self) -> str:
+        return "word-vectors" if self.model.startswith(("word2vec", "glove")) else "translation"
 
 
 def main() -> int:
@@ -46,23 +68,23 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", default="seq2seq:tiny")
     arguments = parser.parse_args()
+    training = Training(arguments.model, arguments.steps)
     with tempfile.TemporaryDirectory() as folder:
-        report = measure(
-            Path(folder), arguments.kills, arguments.steps, random.Random(arguments.seed)
-        )
+        report = measure(Path(folder), training, arguments.kills, random.Random(arguments.seed))
     print(json.dumps(report))
     return 0 if report["same_bits"] else 1
 
 
-def measure(place: Path, kills: int, steps: int, rng: random.Random) -> dict[str, Any]:
+def measure(place: Path, training: Training, kills: int, rng: random.Random) -> dict[str, Any]:
     """Two runs, one left alone and one killed, as a report."""
     for name, seed, count in (("train", 1, 3000), ("validation", 2, 100)):
         for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
             (place / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
     alone, killed = place / "alone", place / "killed"
     began = time.monotonic()
-    process = start(alone, steps)
+    process = start(alone, training)
     while not (alone / "checkpoint-10").exists():
         time.sleep(0.01)
     first_save = time.monotonic() - began
@@ -70,18 +92,19 @@ def measure(place: Path, kills: int, steps: int, rng: random.Random) -> dict[str
         raise SystemExit("the training that was left alone has failed")
     seconds_alone, began = time.monotonic() - began, time.monotonic()
     left = [
-        kill(start(killed, steps), killed, inside=at % 2 == 1, within=1.5 * first_save, rng=rng)
+        kill(start(killed, training), killed, inside=at % 2 == 1, within=1.5 * first_save, rng=rng)
         for at in range(kills)
     ]
-    if start(killed, steps).wait() != 0:
+    if start(killed, training).wait() != 0:
         raise SystemExit("the training that was killed cannot be resumed")
     return {
         "kills": sum(one != "finished before it" for one in left),
         "inside_a_save": left.count("inside a save"),
         "between_saves": left.count("between saves"),
         "before_the_first_step": left.count("before the first step"),
-        "steps": steps,
-        "saves": steps // SAVE_EVERY,
+        "model": training.model,
+        "steps": training.steps,
+        "saves": training.steps // SAVE_EVERY,
         "same_bits": outcome(alone) == outcome(killed),
         "compared": sorted(outcome(alone)),
         "seconds_alone": round(seconds_alone, 1),
@@ -94,30 +117,23 @@ def measure(place: Path, kills: int, steps: int, rng: random.Random) -> dict[str
     }
 
 
-def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
+def start(folder: Path, training: Training) -> subprocess.Popen[bytes]:
     """A process that begins the run of this folder, or goes on with it."""
     if (folder / "run.yaml").exists():
         words = ["--resume", str(folder)]
     else:
+        sides = "ab" if training.task == "translation" else "a"
         data, validation = (
-            [str(folder.parent / f"{name}.{side}") for side in "ab"]
+            [str(folder.parent / f"{name}.{side}") for side in sides]
             for name in ("train", "validation")
         )
         settings = [
-            f"--set={one}"
-            for one in (*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={SAVE_EVERY}")
+            *SETTINGS[training.task],
+            f"train.max_steps={training.steps}",
+            f"train.evaluate_every={SAVE_EVERY}",
         ]
-        words = [
-            "translation",
-            *data,
-            "--validation",
-            *validation,
-            "--output-dir",
-            str(folder),
-            "--model",
-            "seq2seq:tiny",
-            *settings,
-        ]
+        words = [training.task, *data, "--validation", *validation, "--output-dir", str(folder)]
+        words += ["--model", training.model, *(f"--set={one}" for one in settings)]
     return subprocess.Popen(
         [sys.executable, "-m", "seqloom", "train", *words],
         stdout=subprocess.DEVNULL,
@@ -166,7 +182,7 @@ def outcome(folder: Path) -> dict[str, str]:
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     untimed = json.dumps(
         [
-            {key: value for key, value in line.items() if key != "tokens_per_second"}
+            {key: value for key, value in line.items() if not key.endswith("_per_second")}
             for line in metrics
         ]
     )

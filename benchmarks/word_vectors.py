@@ -10,9 +10,10 @@ text from its fastest input, a list of lists of words in memory, with as many wo
 own time for counting words is left out, as ours is. gensim has no GloVe: ours (windows of 10 words, x_max 10)
 is shown by itself, the counting of near words and an epoch of --epochs x 5 over them.
 
-With --similarity all train for --epochs with each seed, and Spearman's correlation is shown for each file of
-the folder, with the interval over its pairs of one training of gensim (for glove: of skip-gram). Needs
-`pip install gensim`.
+With --similarity all train for --epochs with each seed. Shown is the mean over the seeds of Spearman's
+correlation for each file of the folder that has pairs, and of the share of right answers (3CosAdd) for each
+that has analogies, with the interval over the pairs or analogies of one training of gensim (for glove: of
+skip-gram). Needs `pip install gensim`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from seqloom.data.batching.cooccurrences import CellArray, build_cells
 from seqloom.data.batching.corpus_store import CorpusStore, Totals
 from seqloom.errors import DataError
 from seqloom.evaluation.correlation import correlations
+from seqloom.evaluation.intervals import wilson_interval
 from seqloom.layers.compiled_word2vec import padded_rows, train_sentences
 from seqloom.layers.glove import Cells, CountWeights, Factors, train_cells
 from seqloom.layers.word2vec import (
@@ -49,8 +51,12 @@ from seqloom.layers.word2vec import (
 )
 from seqloom.models.word_vectors.word2vec import Word2VecConfig
 from seqloom.tasks.word_vectors.pieces import word_pieces
-from seqloom.tasks.word_vectors.similarity_files import ScoredPair, read_word_tests
-from seqloom.tasks.word_vectors.vector_space import VectorSpace
+from seqloom.tasks.word_vectors.similarity_files import (
+    AnalogyQuestion,
+    ScoredPair,
+    read_word_tests,
+)
+from seqloom.tasks.word_vectors.vector_space import Analogy, VectorSpace
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
 WIDTH, WINDOW, NEGATIVES = 100, 5, 5
@@ -221,15 +227,38 @@ def speed(text: Text, model: str, rounds: int, threads: int) -> list[str]:
     return cells
 
 
-def spearman(
-    space: VectorSpace, pairs: Sequence[ScoredPair], resamples: int = 0
-) -> dict[str, float]:
+def agreement(space: VectorSpace, path: Path, resamples: int = 0) -> dict[str, float]:
+    """The score of a file of pairs or of analogies; with `resamples` its 95 % interval too. Empty for other
+    files, and where fewer than ten of its pairs have vectors."""
+    try:
+        pairs, questions = read_word_tests(str(path), DataConfig())
+    except DataError:
+        return {}
+    return analogies(space, questions) if questions else spearman(space, pairs, resamples)
+
+
+def spearman(space: VectorSpace, pairs: Sequence[ScoredPair], resamples: int) -> dict[str, float]:
     known = [one for one in pairs if {one.first.lower(), one.second.lower()} <= space.rows.keys()]
     if len(known) < 10:
         return {}
     cosines = [space.similarity(one.first.lower(), one.second.lower()) for one in known]
     found = correlations(np.array(cosines), np.array([one.score for one in known]), resamples)
-    return found | {"pairs": len(known)}
+    interval = {side: found.get(f"spearman_{side}", 0.0) for side in ("low", "high")}
+    return {"score": found["spearman"], "known": len(known), **interval}
+
+
+def analogies(space: VectorSpace, questions: Sequence[AnalogyQuestion]) -> dict[str, float]:
+    asked, truth = [], []
+    for question in questions:
+        words = [word.lower() for word in (*question.words, question.answer)]
+        if set(words) <= space.rows.keys():
+            asked.append(Analogy(*words[:3]))
+            truth.append(words[3])
+    answers = space.answers(asked, "add")
+    right = sum(answer == one for answer, one in zip(answers, truth, strict=True))
+    low, high = wilson_interval(right, len(asked))
+    share = right / max(len(asked), 1)
+    return {"score": 100 * share, "known": len(asked), "low": 100 * low, "high": 100 * high}
 
 
 def quality(
@@ -249,20 +278,16 @@ def quality(
     theirs = [gensims(text, peer, epochs) for peer in peers]
     rows = []
     for path in sorted(Path(folder).glob("*.txt")):
-        try:
-            pairs, _ = read_word_tests(str(path), DataConfig())
-        except DataError:
-            continue
-        peer = spearman(theirs[0], pairs, 1000)
+        peer = agreement(theirs[0], path, 1000)
         if not peer:
             continue
         means = [
-            statistics.fmean(spearman(space, pairs)["spearman"] for space in spaces)
+            statistics.fmean(agreement(space, path)["score"] for space in spaces)
             for spaces in (mine, theirs)
         ]
-        interval = f"{peer['spearman_low']:.1f} to {peer['spearman_high']:.1f}"
+        interval = f"{peer['low']:.1f} to {peer['high']:.1f}"
         rows.append(
-            [model, path.stem, f"{peer['pairs']}", *(f"{one:.1f}" for one in means), interval]
+            [model, path.stem, f"{peer['known']}", *(f"{one:.1f}" for one in means), interval]
         )
     return rows
 
@@ -292,7 +317,7 @@ def main() -> None:
             quality(text, model, given.similarity, given.epochs, given.seeds, given.threads)
             for model in given.model
         ]
-        header = ["model", "pairs of", "known", "seqloom", "gensim", "gensim's 95 %"]
+        header = ["model", "file", "known", "seqloom", "gensim", "gensim's 95 %"]
         print(report.table(header, [row for part in parts for row in part]))
 
 
