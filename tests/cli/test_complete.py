@@ -31,6 +31,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> None:
             "folder": Path("runs/x"),
             "model": model,
             "tokenizer": TOKENIZER,
+            "decode_settings": lambda *_: None,
+            "decoder": lambda *_: model,
         },
     )()
     monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
