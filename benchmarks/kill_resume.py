@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 
 from seqloom.data.synthetic.pairs import reverse_task
+from seqloom.manifest import MANIFEST
 from seqloom.training.checkpoints import checkpoints
 from seqloom.version import VERSION
 
@@ -81,11 +82,13 @@ def measure(place: Path, training: Training, kills: int, rng: random.Random) -> 
     """Two runs, one left alone and one killed, as a report."""
     for name, seed, count in (("train", 1, 3000), ("validation", 2, 100)):
         for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
-            (place / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
+            # a letter is a word of word vectors
+            spaced = texts if training.task == "translation" else map(" ".join, texts)
+            (place / f"{name}.{side}").write_text("".join(f"{text}\n" for text in spaced))
     alone, killed = place / "alone", place / "killed"
     began = time.monotonic()
     process = start(alone, training)
-    while not (alone / "checkpoint-10").exists():
+    while process.poll() is None and not (alone / "checkpoint-10").exists():
         time.sleep(0.01)
     first_save = time.monotonic() - began
     if process.wait() != 0:
@@ -132,8 +135,14 @@ def start(folder: Path, training: Training) -> subprocess.Popen[bytes]:
             f"train.max_steps={training.steps}",
             f"train.evaluate_every={SAVE_EVERY}",
         ]
-        words = [training.task, *data, "--validation", *validation, "--output-dir", str(folder)]
-        words += ["--model", training.model, *(f"--set={one}" for one in settings)]
+        if training.model.startswith("word2vec"):
+            # each of eight words is frequent
+            settings.append("model.subsample=0")
+        words = [training.task, *data, "--output-dir", str(folder), "--model", training.model]
+        words += [f"--set={one}" for one in settings]
+        # the loss of GloVe is that of all its text
+        if training.model != "glove":
+            words += ["--validation", *validation]
     return subprocess.Popen(
         [sys.executable, "-m", "seqloom", "train", *words],
         stdout=subprocess.DEVNULL,
@@ -176,9 +185,11 @@ def half_saved(folder: Path, since: float) -> bool:
 
 
 def outcome(folder: Path) -> dict[str, str]:
-    """SHA-256 of the weights, of all that the last checkpoint holds, and of the metrics without times."""
+    """SHA-256 of the weights, of all that the last checkpoint holds, and of the metrics without times. The
+    manifest is left out: it has the checksums of files that name the folder or have times."""
     last = checkpoints(folder)[0]
-    paths = [folder / "model.safetensors", *last.iterdir()]
+    held = [path for path in last.iterdir() if path.name != MANIFEST]
+    paths = [folder / "model.safetensors", *held]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     untimed = json.dumps(
         [
