@@ -316,7 +316,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "decode.seed": ("decode.strategy=sample",),
     "decode.beam": ("decode.strategy=beam",),
     "decode.length_penalty": ("decode.strategy=beam", "decode.beam=5"),
-    "decode.refill": ("decode.strategy=beam", "decode.beam=5"),
+    "decode.refill": ("decode.strategy=beam", "decode.beam=5", "decode.n_best=5"),
     "head.activation": ("head.hidden_width=5",),
     "train.patience": ("train.max_steps=9", "train.learning_rate=90", "train.warmup_steps=0"),
     "train.best": ("train.max_steps=9", "train.learning_rate=90", "train.warmup_steps=0"),

@@ -96,7 +96,7 @@ def test_a_stopped_process_is_known() -> None:
 
 
 STOPPING = """
-import os, signal, sys
+import os, signal, threading
 from seqloom.cli.terminal import notices_on_standard_error
 from seqloom.training.distributed import joined_world
 
@@ -104,7 +104,8 @@ os.dup2(1, 2)
 with notices_on_standard_error(), joined_world() as world:
     world.barrier()
     if world.rank:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # to this thread: sent to the process, another may take it, and this one reach the barrier
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     world.barrier()
     print("not noticed", flush=True)
 """
