@@ -27,12 +27,12 @@ import seqloom
 from benchmarks import report
 from benchmarks.encoder_data import SETS, LabelledSet, prepared
 from benchmarks.pretraining import SIDES, with_random_weights
+from benchmarks.trainings import train
 from seqloom.evaluation.significance import mean_interval
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import RankedModel, leaderboard_chart
 from seqloom.protocols import context_of
 from seqloom.runs.run_folder import load_run
-from seqloom.workflows.train import train
 
 SIZES = ("few", "all")
 LONGEST = 128

@@ -156,7 +156,7 @@ def trainer_settings(examples: int, seed: int, folder: Path) -> dict[str, Any]:
 
 def with_seqloom(given: Files, seed: int, folder: Path) -> float:
     """The share of DEV that is right, in percent."""
-    from seqloom.workflows.train import train
+    from benchmarks.trainings import train
 
     settings = seqloom_settings(len(texts_and_labels(given.train)[0]), seed)
     found = train(

@@ -92,7 +92,7 @@ def with_trainer(given: Files, seed: int, folder: Path) -> float:
 
 def with_seqloom(given: Files, seed: int, folder: Path) -> float:
     """The share of DEV that is right, in percent."""
-    from seqloom.workflows.train import train
+    from benchmarks.trainings import train
 
     train(
         "text2text-generation",

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import seqloom
 from benchmarks.encoder_data import LabelledSet, prepared
 from benchmarks.report import table
+from benchmarks.trainings import train
 from seqloom.evaluation.significance import mean_interval
 from seqloom.protocols import Request
 from seqloom.tasks.word_vectors.exchange import vectors_of_run
-from seqloom.workflows.train import train
 
 SIDES = ("without", "with")
 

@@ -24,6 +24,7 @@ import torch
 
 from benchmarks import report
 from benchmarks.measuring import interleaved
+from benchmarks.trainings import train
 from seqloom.protocols import MaskedBatch
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.settings import read_resumed
@@ -34,7 +35,6 @@ from seqloom.training.distributed import ModelWithLoss, World
 from seqloom.training.loop import Trainer
 from seqloom.training.optimisation import make_optimizer
 from seqloom.workflows.exchange import export_model
-from seqloom.workflows.train import train
 
 OURS, PEER = "seqloom", "transformers"
 REQUIRED = 1.5

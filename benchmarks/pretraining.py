@@ -22,12 +22,12 @@ import torch
 
 import seqloom
 from benchmarks import report
+from benchmarks.trainings import train
 from seqloom.evaluation.significance import mean_interval
 from seqloom.models import model_family
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.settings import read_resumed
 from seqloom.runs.write_run import write_finished_run
-from seqloom.workflows.train import train
 
 SIDES = ("from scratch", "pre-trained")
 
