@@ -134,6 +134,10 @@ def test_evaluate_measures_what_is_asked_for(trained: Folder, notices: list[str]
     assert len({*losses.values()}) == 3
     assert losses["int8"] == pytest.approx(losses["float32"], rel=0.01)
     assert "measured with weights stored in int8" in notices
+    differs = (
+        "measured with weights stored in float32; texts are written with int8 (decode.weights)"
+    )
+    assert differs in notices
 
 
 def test_a_training_of_another_family_refuses_it(trained: Folder, tmp_path: Path) -> None:

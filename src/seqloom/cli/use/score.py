@@ -108,13 +108,15 @@ def _scores(
 ) -> Iterable[Scored]:
     from seqloom.long_work import log_progress
     from seqloom.runs.progress import each_text
-    from seqloom.tasks.language_modeling.documents import describe_scoring
+    from seqloom.tasks.language_modeling.documents import describe_scoring, describe_weights
     from seqloom.tasks.language_modeling.score import Scorer
 
     scorer = Scorer(folder)
     for note in scorer.run.notes:
         logger.info(note)
     logger.info(describe_scoring(scorer.run.model, options.stride, scorer.run.tokenizer))
+    if notice := describe_weights("float32", scorer.run.decode.weights):
+        logger.info(notice)
     texts = chain(options.text) if options.text else each_text(file, data_config)
     scores = scorer.score(
         texts, prompt=options.prompt, tokens=options.tokens, stride=options.stride

@@ -101,9 +101,9 @@ def why_not(stack: Stack) -> str:
     """Why a stack has no compiled step, as a clause; empty where it has one."""
     for block in _blocks(stack):
         if not all(isinstance(one, Linear) for one in _linear_maps(block)):
-            return "its linear maps are adapted"
+            return "its linear maps have adapters (LoRA)"
         if not isinstance(block.attention_norm, nn.LayerNorm):
-            return "its norms do not subtract the mean"
+            return "its norms are RMS norms"
         if block.feed_forward.gated:
             return "its feed-forward layers have a gate"
     if not all(in_memory(one, torch.float32) for one in stack.parameters()):

@@ -56,8 +56,8 @@ export class Tokens {
     this.shown = element("div", { className: "details" });
     this.box.addEventListener("keydown", (event) => this.step(event));
     this.box.addEventListener("click", (event) => {
-      const at = [...this.box.children].indexOf(event.target.closest("[role=option]"));
-      if (at >= 0) this.choose(at);
+      const at = this.options().indexOf(event.target.closest("[role=option]"));
+      if (at >= 0) this.select(at);
     });
     this.node = element("div", {}, this.box, this.shown);
   }
@@ -81,10 +81,6 @@ export class Tokens {
 
   options() {
     return [...this.box.querySelectorAll("[role=option]")];
-  }
-
-  choose(child) {
-    this.select(this.options().indexOf(this.box.children[child]));
   }
 
   select(number) {

@@ -16,6 +16,7 @@ from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.errors import UsageError
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
+from seqloom.packed_weights import Storage
 from seqloom.protocols import SpecialIds, StoredTokenizer, context_of
 from seqloom.runs.progress import logged_report
 from seqloom.text.special_tokens import SPECIAL_IDS
@@ -127,6 +128,18 @@ def stride_of(model: object, stride: int | None) -> int | None:
             " it out"
         )
     return stride or (None if context is None else max(context // 2, 1))
+
+
+def describe_weights(measured: Storage, written: Storage) -> str:
+    """With which weights a measurement is made, and texts are written; empty where both are float32."""
+    if measured == written == "float32":
+        return ""
+    notice = f"measured with weights stored in {measured}"
+    return (
+        notice
+        if measured == written
+        else f"{notice}; texts are written with {written} (decode.weights)"
+    )
 
 
 def describe_scoring(model: object, stride: int | None, tokenizer: StoredTokenizer) -> str:

@@ -21,6 +21,7 @@ from seqloom.tasks.language_modeling import explained_input
 from seqloom.tasks.language_modeling.complete import Completer, Completion
 from seqloom.tasks.language_modeling.documents import (
     describe_scoring,
+    describe_weights,
     each_document,
     score_documents,
     stride_of,
@@ -106,11 +107,12 @@ class LanguageModel(ExplainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
         self.check("evaluate", request, paths)
-        weights = {"weights": request.decode.get("weights", "float32")}
-        model, tokenizer = self.run.decoder(self.run.decode_settings(weights)), self.run.tokenizer
+        weights = request.decode.get("weights", "float32")
+        settings, tokenizer = self.run.decode_settings({"weights": weights}), self.run.tokenizer
+        model = self.run.decoder(settings)
         logger.info(describe_scoring(model, request.stride, tokenizer))
-        if weights["weights"] != "float32":
-            logger.info(f"measured with weights stored in {weights['weights']}")
+        if notice := describe_weights(settings.weights, self.run.decode.weights):
+            logger.info(notice)
         documents = log_progress(
             each_document(paths, data_config(self.folder, request.data), tokenizer),
             "documents measured",
