@@ -21,6 +21,8 @@ from seqloom.workflows.train import train
 
 TEXTS = ["a dog runs in the park", "the cat sleeps at night", "zwei Häuschen 🐕 犬 für Bären"] * 4
 LIMITS = ServerLimits(header_seconds=0.5, body_seconds=0.5, new_tokens=400, prompt_tokens=600)
+SMALL: dict[str, Any] = {"width": 24, "heads": 2, "layers": 2, "context": 64}
+"""Sizes of a GPT."""
 
 
 def write_random_run(
@@ -67,9 +69,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     labelled = "label\ttext\n"
     for number in range(12):
         labelled += f"good\ta fine film {number}\nbad\ta dull film {number}\n"
-    gpt: dict[str, Any] = {"width": 24, "heads": 2, "layers": 2, "context": 64}
     return {
-        "org/small": write_random_run(place / "gpt", "text-generation", "gpt", **gpt),
+        "org/small": write_random_run(place / "gpt", "text-generation", "gpt", **SMALL),
         "pairs": write_random_run(
             place / "pairs",
             "translation",

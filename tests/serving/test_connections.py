@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import openai
 import pytest
 
 from seqloom.serving.guard import Access
@@ -135,3 +137,28 @@ def test_running_answers_end_and_new_ones_are_refused(folders: dict[str, Path]) 
     assert not thread.is_alive()
     assert not models.alive
     listening.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_learns_that_the_engine_died(stream: bool, folders: dict[str, Path]) -> None:
+    """In the middle of its answer: half a text is never a whole one."""
+    opened = open_models([f"org/small={folders['org/small']}"], LIMITS, "cpu")
+    steps = 0
+
+    def die(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 20:
+            raise SystemExit
+
+    opened.named(None).text_run.model.get_submodule("embedding").register_forward_pre_hook(die)
+    with (
+        served(opened, Address(port=0), Access(), LIMITS) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client,
+    ):
+        asked: dict[str, Any] = LONG | {"max_tokens": 300, "stream": stream}
+        with pytest.raises(openai.APIError, match="the model has stopped"):
+            list(client.completions.create(**asked))
+        assert httpx.get(f"{url}/health/ready").status_code == 503
+        assert httpx.get(f"{url}/health/live").status_code == 200
+        assert httpx.post(f"{url}/v1/completions", json=LONG).status_code == 503

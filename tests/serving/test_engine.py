@@ -220,3 +220,25 @@ def test_what_runs_when_it_is_stopped_is_told() -> None:
     assert not engine.alive
     with pytest.raises(StoppedError):
         engine.submit([writing(results, 2)])
+
+
+def test_nobody_waits_for_an_engine_that_died(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither those that run, nor those that wait, nor those that come."""
+    results, steps = Results(), 0
+
+    def die(_: object) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            raise SystemExit("a text of a request")
+
+    engine.submit([writing(results, ENDLESS, samples=4, watch=die)])
+    engine.submit([writing(results, 2)])
+    assert [type(results.next()) for _ in range(2)] == [StoppedError, StoppedError]
+    with pytest.raises(StoppedError):
+        engine.submit([writing(results, 2)])
+    assert not engine.alive
+    assert "SystemExit" in caplog.text
+    assert "a text of a request" not in caplog.text

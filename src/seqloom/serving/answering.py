@@ -72,6 +72,8 @@ class Answering:
             event = await self._events.get()
             if event is None:
                 raise ClientLeftError
+            if isinstance(event.content, StoppedError):
+                raise RequestError(503, str(event.content))
             if isinstance(event.content, Exception):
                 raise of_error(event.content, self._served.folders)
             left -= event.final

@@ -151,7 +151,7 @@ class Engine:
         submission = Submission(jobs)
         with self._changed:
             if self._stopping:
-                raise StoppedError("the server is shutting down")
+                raise StoppedError("the model has stopped; ask again later")
             if self._requests >= self._limits.queue:
                 raise OverloadedError(
                     f"at most {self._limits.queue} requests may wait, and so many do; try again later"
@@ -176,23 +176,31 @@ class Engine:
         self._thread.join()
 
     def _run(self) -> None:
-        with torch.inference_mode(), PackedWeights():
-            while True:
-                with self._changed:
-                    while not (self._stopping or self._waiting or self._running):
-                        self._changed.wait()
-                    if self._stopping:
-                        break
-                    self._drop_running()
-                    reading, writing = self._begin()
-                self._read(reading)
-                for job in writing:
-                    self._add(job)
-                self._step()
-        error = StoppedError("the server is shutting down")
-        left: list[Job] = [*self._running, *(job for _, job in self._waiting)]
+        """Until it is told to stop. Whatever ends it, nobody is left waiting for a job."""
+        begun: list[Job] = []
+        try:
+            with torch.inference_mode(), PackedWeights():
+                while True:
+                    with self._changed:
+                        while not (self._stopping or self._waiting or self._running):
+                            self._changed.wait()
+                        if self._stopping:
+                            break
+                        self._drop_running()
+                        reading, writing = self._begin()
+                    begun = [*reading, *writing]
+                    self._read(reading)
+                    for job in writing:
+                        self._add(job)
+                    self._step()
+        # what is no error of a model; a message may hold a text of a request
+        except BaseException as error:  # noqa: BLE001
+            logger.error(f"an engine ended: {type(error).__name__}")
+        with self._changed:
+            self._stopping = True
+            left = [*begun, *self._running, *(job for _, job in self._waiting)]
         for job_left in left:
-            self._finish(job_left, error)
+            self._finish(job_left, StoppedError("the model has stopped; ask again later"))
 
     def _drop_waiting(self) -> None:
         """Cancelled jobs leave the queue. Called with the lock."""
@@ -282,9 +290,10 @@ class Engine:
                 self._finish(job, running.error or running.hypotheses)
 
     def _finish(self, job: Job, result: object) -> None:
-        """Hands over a result. A listener that fails harms nobody else."""
+        """Hands over a result, once. A listener that fails harms nobody else."""
         with logged_failure():
             if not job.cancelled:
+                job.cancelled = True
                 job.finish(result)
 
 
