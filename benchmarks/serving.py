@@ -1,15 +1,16 @@
 """The server beside `transformers serve`, on one checkpoint: tokens a second and time to the first token.
 
     python -m benchmarks.serving [--sizes small gpt2] [--clients 1 8 32] [--requests 4] [--tokens 64]
-    [--peers seqloom transformers batched plain] [--threads 2] [--write]
+    [--peers seqloom transformers batched plain] [--rounds 3] [--threads 2] [--write]
 
 Each client sends its requests one after the other, as streams: prompts of ten words, 64 new tokens, sampled
 from the model. `small` is a GPT of width 256 with 4 layers and a vocabulary of 8,000, `gpt2` has the sizes of
 GPT-2 (124 M); both have random weights and are opened by both servers from one directory of Hugging Face.
 `transformers` is its default, one request at a time; `batched` the same with --continuous-batching (skipped
 where it cannot run on this machine); `plain` a loop over the same prompts in this process, one by one.
-Both servers are processes of their own with `--threads` threads. Prints a table; with --write puts it into
-docs/benchmarks.md.
+The servers are processes of their own with `--threads` threads, all there at the same time, and are asked by
+turns: each number is the median of `--rounds` rounds. Prints a table, with the tokens a second of seqloom in
+each round as a multiple of those of each peer; with --write puts it into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,7 @@ import torch
 
 import seqloom
 from benchmarks import report
+from benchmarks.measuring import Spread
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.runs.write_run import write_finished_run
@@ -193,12 +196,15 @@ def plain_loop(checkpoint: Path, load: Load) -> Measured:
     return Measured(count * load.tokens / seconds, math.nan)
 
 
+def serve_command(folder: Path, port: int) -> list[str]:
+    program = [sys.executable, "-m", "seqloom", "serve", f"model={folder}", "--port", str(port)]
+    return [*program, "--limit", "rows=32", "--limit", "queue=128"]
+
+
 def commands(peer: str, checkpoint: Path, port: int) -> tuple[list[str], str]:
     """How a server is started, and what it calls the model."""
     if peer == "seqloom":
-        program = [sys.executable, "-m", "seqloom", "serve", f"model={checkpoint}"]
-        limits = ["--limit", "rows=32", "--limit", "queue=128"]
-        return [*program, "--port", str(port), *limits], "model"
+        return serve_command(checkpoint, port), "model"
     started = "from transformers.cli.transformers import main; main()"
     program = [sys.executable, "-c", started, "serve", "--port", str(port)]
     if peer == "batched":
@@ -206,22 +212,60 @@ def commands(peer: str, checkpoint: Path, port: int) -> tuple[list[str], str]:
     return program, str(checkpoint)
 
 
-def measured(peer: str, checkpoint: Path, loads: list[Load], threads: int) -> list[Measured | None]:
-    """One peer under each load; None where it cannot run."""
-    if peer == "plain":
-        torch.set_num_threads(threads)
-        return [plain_loop(checkpoint, load) for load in loads]
-    port = free_port()
-    command, model = commands(peer, checkpoint, port)
-    found: list[Measured | None] = []
-    with running(command, port, threads) as url:
-        for load in loads:
+Ask = Callable[[Load], Measured]
+
+
+def asker(url: str, model: str) -> Ask:
+    return lambda load: measure(url, model, load)
+
+
+@contextmanager
+def peers(names: list[str], checkpoint: Path, threads: int) -> Iterator[dict[str, Ask]]:
+    """All of them, ready to be asked."""
+    torch.set_num_threads(threads)
+    with ExitStack() as servers:
+        found: dict[str, Ask] = {}
+        for name in names:
+            if name == "plain":
+                found[name] = partial(plain_loop, checkpoint)
+                continue
+            port = free_port()
+            command, model = commands(name, checkpoint, port)
+            found[name] = asker(servers.enter_context(running(command, port, threads)), model)
+        yield found
+
+
+def measured(asks: dict[str, Ask], load: Load, rounds: int) -> dict[str, list[Measured]]:
+    """What each peer did in each round; those that cannot run are left out."""
+    found: dict[str, list[Measured]] = {name: [] for name in asks}
+    for number in range(rounds):
+        for name in list(asks)[:: -1 if number % 2 else 1]:
             try:
-                found.append(measure(url, model, load))
+                found[name].append(asks[name](load))
             except (RuntimeError, httpx.HTTPError) as error:
-                print(f"{peer}, {load.clients} clients: {error}", file=sys.stderr)
-                found.append(None)
-    return found
+                print(f"{name}, {load.clients} clients: {error}", file=sys.stderr)
+    return {name: rows for name, rows in found.items() if len(rows) == rounds}
+
+
+def table_rows(
+    size: str, load: Load, found: dict[str, list[Measured]]
+) -> tuple[list[list[str]], dict[str, Any]]:
+    """Rows of the table, and the figures behind them."""
+    rows, figures = [], dict[str, Any]()
+    ours = found.get("seqloom", [])
+    for peer, rounds in found.items():
+        speed = Spread.of(one.tokens_a_second for one in rounds)
+        first = Spread.of(one.first_token for one in rounds)
+        shown = [f"{speed.median:,.0f}", "-" if math.isnan(first.median) else f"{first.median:.3f}"]
+        ratio = ""
+        if ours and peer != "seqloom":
+            times = Spread.of(
+                a.tokens_a_second / b.tokens_a_second for a, b in zip(ours, rounds, strict=True)
+            )
+            ratio = f"{times.median:.2f} ({times.low:.2f} to {times.high:.2f})"
+        figures[f"{size} {peer} {load.clients}"] = [one._asdict() for one in rounds]
+        rows.append([size, peer, str(load.clients), *shown, ratio])
+    return rows, figures
 
 
 def main() -> None:
@@ -231,23 +275,22 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--peers", nargs="+", default=["seqloom", "transformers", "plain"])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     loads = [Load(clients, options.requests, options.tokens) for clients in options.clients]
-    rows, figures = [], dict[str, Any]()
+    rows: list[list[str]] = []
+    figures: dict[str, Any] = {}
     for size in options.sizes:
         with tempfile.TemporaryDirectory() as place:
             checkpoint = write_checkpoint(Path(place), size)
-            for peer in options.peers:
-                found = measured(peer, checkpoint, loads, options.threads)
-                for load, one in zip(loads, found, strict=True):
-                    shown = ["-", "-"]
-                    if one is not None:
-                        shown = [f"{one.tokens_a_second:,.0f}", f"{one.first_token:.3f}"]
-                        figures[f"{size} {peer} {load.clients}"] = one._asdict()
-                    rows.append([size, peer, str(load.clients), *shown])
-    text = report.table(["size", "server", "clients", "tokens/s", "first token, s"], rows)
+            with peers(options.peers, checkpoint, options.threads) as asks:
+                for load in loads:
+                    new, known = table_rows(size, load, measured(asks, load, options.rounds))
+                    rows, figures = rows + new, figures | known
+    header = ["size", "server", "clients", "tokens/s", "first token, s", "seqloom is faster by"]
+    text = report.table(header, rows)
     print(text)
     if options.write:
         report.publish("serving", figures, text)

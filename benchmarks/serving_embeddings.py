@@ -1,0 +1,112 @@
+"""Vectors of texts from the server, which reads texts of many requests together, beside a plain loop.
+
+    python -m benchmarks.serving_embeddings [--clients 1 8 32] [--requests 16] [--rounds 3]
+    [--threads 2] [--write]
+
+A BERT of the sizes of MiniLM (width 384, 6 layers) with random weights. Each client posts one text of ten to
+forty words after the other to /v1/embeddings; the loop reads the same texts one by one in this process.
+Prints a table; with --write puts it into docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+
+import seqloom
+from benchmarks import report
+from benchmarks.measuring import Spread
+from benchmarks.serving import free_port, running, serve_command, words
+from seqloom.config import DataConfig, RunConfig
+from seqloom.models.bert import Bert, BertConfig
+from seqloom.runs.write_run import write_finished_run
+from seqloom.text.tokenizers import train_tokenizer
+
+
+def write_encoder(folder: Path) -> Path:
+    lines = [" ".join(words(line, 20)) for line in range(400)]
+    tokenizer = train_tokenizer(lines, "bpe", 8000, "none")
+    torch.manual_seed(0)
+    model = Bert(
+        BertConfig(vocabulary_size=tokenizer.vocabulary_size, width=384, layers=6, heads=12)
+    )
+    run = RunConfig(
+        task="feature-extraction",
+        output_dir=str(folder),
+        model={"name": "bert", "size": "small"},
+        data=DataConfig(train=("data.txt",)),
+    )
+    folder.mkdir()
+    write_finished_run(folder, run, model.eval(), tokenizer, [], None)
+    return folder
+
+
+def texts_of(count: int) -> list[str]:
+    chance = random.Random(0)
+    return [" ".join(words(number, chance.randint(10, 40))) for number in range(count)]
+
+
+def of_server(url: str, texts: list[str], clients: int) -> float:
+    """Texts a second."""
+
+    def client(number: int) -> None:
+        with httpx.Client(base_url=url, timeout=600) as one:
+            for text in texts[number::clients]:
+                content = {"input": text, "encoding_format": "base64"}
+                one.post("/v1/embeddings", json=content).raise_for_status()
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(client, range(clients)))
+    return len(texts) / (time.perf_counter() - began)
+
+
+def of_loop(model: Any, texts: list[str]) -> float:
+    began = time.perf_counter()
+    for text in texts:
+        model.vectors([text])
+    return len(texts) / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows, figures, port = [], {}, free_port()
+    with tempfile.TemporaryDirectory() as place:
+        folder = write_encoder(Path(place) / "encoder")
+        model = seqloom.load(folder, "cpu")
+        with running(serve_command(folder, port), port, options.threads) as url:
+            for clients in options.clients:
+                texts = texts_of(clients * options.requests)
+                served, plain = [], []
+                for _ in range(options.rounds):
+                    served.append(of_server(url, texts, clients))
+                    plain.append(of_loop(model, texts))
+                ratio = Spread.of(a / b for a, b in zip(served, plain, strict=True))
+                figures[str(clients)] = {"served": served, "loop": plain}
+                shown = [f"{Spread.of(one).median:,.0f}" for one in (served, plain)]
+                times = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                rows.append([str(clients), *shown, times])
+    header = ["clients", "texts/s, server", "texts/s, loop", "the server is faster by"]
+    text = report.table(header, rows)
+    print(text)
+    if options.write:
+        report.publish("serving-embeddings", figures, text)
+
+
+if __name__ == "__main__":
+    main()
