@@ -42,6 +42,7 @@ SIZES = SMALL | {
     "electra": SMALL["bert"],
     "word2vec": {"vocabulary_size": 30, "width": 8},
     "glove": {"vocabulary_size": 30, "width": 8},
+    "ngram": {"vocabulary_size": 30, "order": 2},
 }
 WORDS = ("dog", "cat", "bird", "Haus", "boat", "park", "Tür", "red", "old", "small")
 TOPICS = ("pets", "birds", "things")
@@ -202,6 +203,7 @@ HEADS = {
 }
 """Tasks whose models have no decoder."""
 VALUES: dict[str, str] = {
+    "model.smoothing": "kneser_ney",
     "model.window": "2",
     "data.format": "parquet",
     "data.source": "target",
@@ -373,7 +375,7 @@ def cases() -> list[Case]:
 def base_settings(case: Case) -> list[str]:
     """What a training of this task and family has before the setting is changed."""
     small = {"vocabulary_size", "labels", "image_size"}
-    sizes = SIZES.get(case.family, {"order": 2})
+    sizes = SIZES[case.family]
     settings = [
         f"model.{name}={json.dumps(value)}" for name, value in sizes.items() if name not in small
     ]
@@ -425,7 +427,7 @@ def other_of(case: Case) -> str:
         best = task.best[-1] if task.best[0] == "loss" else "loss"
         return LISTS[case.setting].format(first=first, folder=data_folder(), best=best)
     if section == "model":
-        fields = SIZES.get(case.family, {"order": 2}) | {
+        fields = SIZES[case.family] | {
             key.removeprefix("model."): json.loads(value)
             for key, _, value in (need.partition("=") for need in _needs(case))
         }

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
-from seqloom.models import model_family
+from seqloom.models import families_for, model_family
 from seqloom.models.config_checks import unused_fields
 from seqloom.protocols import FrequencyOutput, read_source
+from seqloom.registry import TASKS, all_tasks
 from seqloom.tasks.settings import resolve
 from seqloom.workflows.models import settings_of
 
@@ -336,3 +337,21 @@ def test_an_ngram_model_refuses_what_only_gradients_read(name: str) -> None:
 def test_only_what_matters_is_listed_for_an_ngram_model() -> None:
     listed = {one["key"] for one in settings_of("ngram") if one["key"].startswith("train.")}
     assert listed == {f"train.{name}" for name in FITTED}
+
+
+@pytest.mark.parametrize(
+    ("task", "family"),
+    [
+        (task.name, family)
+        for task in all_tasks()
+        if task.training_data is not None and task.name in TASKS
+        for family in families_for(task)
+    ],
+)
+def test_the_defaults_that_are_listed_are_those_of_a_run(task: str, family: str) -> None:
+    run = resolve(task, ["data"], "run", family, (), (), None)
+    for one in settings_of(family, task):
+        section, _, name = one["key"].partition(".")
+        if section != "model" and one["key"] != "data.train":
+            value = vars(vars(run)[section])[name]
+            assert one["default"] == ("none" if value in (None, ()) else str(value)), one["key"]

@@ -6,11 +6,15 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from seqloom.errors import MissingExtraError, SeqloomError
+from seqloom.runs.settings import read_resumed
+from seqloom.runs.trackers import open_trackers
 from seqloom.workflows.train import train
 
 SETTINGS = [
@@ -76,6 +80,8 @@ class StandIn:
         self.logged: list[tuple[int, dict[str, float]]] = []
         self.settings: dict[str, object] = {}
         self.open = False
+        self.runs: list[Mapping[str, str]] = []
+        self.resumed: list[str] = []
 
     def init(self, *, config: dict[str, object], **_: object) -> StandIn:
         self.settings, self.open = config, True
@@ -88,8 +94,24 @@ class StandIn:
     def finish(self) -> None:
         self.open = False
 
-    def start_run(self, *, run_name: str) -> None:
-        self.open = bool(run_name)
+    def start_run(
+        self, *, run_name: str = "", run_id: str = "", tags: Mapping[str, str] | None = None
+    ) -> None:
+        if tags is not None:
+            self.runs.append(tags)
+        self.resumed.append(run_id)
+        self.open = bool(run_name or run_id)
+
+    def search_runs(
+        self, *, filter_string: str, output_format: str, max_results: int
+    ) -> list[SimpleNamespace]:
+        assert (output_format, max_results) == ("list", 1)
+        return [
+            SimpleNamespace(info=SimpleNamespace(run_id=str(number)))
+            for number, tags in enumerate(self.runs)
+            for key, value in tags.items()
+            if filter_string == f"tags.`{key}` = '{value}'"
+        ]
 
     def log_param(self, name: str, value: str) -> None:
         self.settings[name] = value
@@ -113,6 +135,18 @@ def test_a_tracker_is_told_the_same_and_is_closed(
         assert metrics.get("validation/loss") == line.get("validation_loss")
     assert str(tracker.settings["train.max_steps"]) == "4"
     assert str(tracker.settings["model.name"]) == "recurrent_lm"
+
+
+def test_a_training_that_goes_on_is_the_same_run_of_mlflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = StandIn()
+    monkeypatch.setitem(sys.modules, "mlflow", tracker)
+    folder = trained(tmp_path, "train.trackers=mlflow", "train.tensorboard=false")
+    with open_trackers(read_resumed(folder), folder, 2):
+        assert tracker.resumed == ["", "0"]
+    with open_trackers(read_resumed(folder), tmp_path / "another", 2):
+        assert tracker.resumed == ["", "0", ""]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])

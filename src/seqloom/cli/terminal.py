@@ -156,12 +156,7 @@ def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(printable(title), "table.title"),
-        title_justify="left",
-        show_edge=False,
-        header_style="bold",
-    )
+    table = Table(show_edge=False, header_style="bold")
     for column, name in enumerate(header):
         cells = [row[column] for row in rows]
         are_numbers = bool(rows) and all(cell[:1].isdigit() and cell.isascii() for cell in cells)
@@ -175,6 +170,8 @@ def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]
     console = Console(file=sys.stdout, highlight=False)
     # the library flushes what was written before
     with _standard_output(), console.capture() as drawn:
+        # before the table and not its title, which would be broken to the table's width
+        console.print(Text(printable(title), "table.title"))
         console.print(table)
     write_result(drawn.get())
 

@@ -296,11 +296,8 @@ def model_config(
 ) -> ModelConfig:
     """The configuration of a named size, changed by `fields`; of what comes from the tokenizer and the data
     it takes what the family has. Raises UsageError that names all that is wrong."""
-    config_class, _, sizes = model_family(model_type)
-    if size not in sizes:
-        raise UsageError(
-            f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
-        )
+    config_class = model_family(model_type)[0]
+    of_size = size_fields(model_type, size)
     refuse_given_fields(fields)
     for name, reason in REFUSED_FIELDS.get(model_type, {}).items():
         if fields.get(name):
@@ -313,9 +310,19 @@ def model_config(
     known = {field.name for field in dataclasses.fields(config_class)}
     return parse(
         config_class,
-        {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields},
+        {**{key: v for key, v in found.items() if key in known}, **of_size, **fields},
         prefix="model.",
     )
+
+
+def size_fields(model_type: str, size: str) -> Mapping[str, object]:
+    """What a named size sets. Raises UsageError for an unknown one."""
+    sizes = model_family(model_type)[2]
+    if size not in sizes:
+        raise UsageError(
+            f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
+        )
+    return sizes[size]
 
 
 def refuse_given_fields(fields: files.JsonObject) -> None:

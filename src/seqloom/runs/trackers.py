@@ -18,6 +18,8 @@ BOARD = "tensorboard"
 """The folder in a run folder."""
 PROJECT = "seqloom"
 """The project, or experiment, of runs; W&B and MLflow have variables of the environment for another."""
+FOLDER_TAG = "seqloom.folder"
+"""The tag of MLflow by which a run is found again."""
 Write = Callable[[Metrics], None]
 
 
@@ -112,9 +114,18 @@ def _wandb(run: TrackedRun) -> tuple[Write, Callable[[], None]]:
 
 
 def _mlflow(run: TrackedRun) -> tuple[Write, Callable[[], None]]:
-    """Where MLFLOW_TRACKING_URI says; by default the folder mlruns."""
+    """Where MLFLOW_TRACKING_URI says, or else where MLflow keeps its own. A training that goes on is the same
+    run there."""
     mlflow = _import("mlflow", "mlflow")
-    mlflow.start_run(run_name=run.folder.name)
+    name = _name(run.folder)
+    before: list[Any] = []
+    if run.step:
+        same_folder = f"tags.`{FOLDER_TAG}` = '{name}'"
+        before = mlflow.search_runs(filter_string=same_folder, output_format="list", max_results=1)
+    if before:
+        mlflow.start_run(run_id=before[0].info.run_id)
+    else:
+        mlflow.start_run(run_name=run.folder.name, tags={FOLDER_TAG: name})
     for name, value in run.settings.items():
         mlflow.log_param(name, str(value)[:500])
     return (

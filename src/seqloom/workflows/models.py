@@ -19,7 +19,7 @@ from seqloom.models.config_checks import fields_of_tasks
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
 from seqloom.runs.quantised_weights import why_not_compiled
-from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER, load_run
+from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER, load_run, size_fields
 from seqloom.tasks.setting_names import FITTED
 
 FamilySummary = TypedDict(
@@ -46,11 +46,12 @@ def families() -> list[FamilySummary]:
     return listed
 
 
-def settings_of(name: str, task_name: str | None = None) -> list[dict[str, str]]:
-    """key, default and meaning of every setting that a run with this family reads, in one task or in any.
-    Raises UsageError for an unknown name."""
+def settings_of(called: str, task_name: str | None = None) -> list[dict[str, str]]:
+    """key, default and meaning of every setting that a run with NAME or NAME:SIZE reads, in one task or in
+    any. Raises UsageError for an unknown name."""
+    given, _, size = called.partition(":")
     named = [] if task_name is None else [task_to_train(task_name)]
-    name, _ = familiar_model(name, families_for(named[0]) if named else all_families())
+    name, meant = familiar_model(given, families_for(named[0]) if named else all_families())
     config, model, _ = model_family(name)
     tasks = named or [task for task in all_tasks() if name in families_for(task)]
     if named and name not in families_for(named[0]):
@@ -60,13 +61,19 @@ def settings_of(name: str, task_name: str | None = None) -> list[dict[str, str]]
     if issubclass(model, FittedModel):
         read = frozenset(key for key in read if not key.startswith("train.") or key in FITTED)
     read |= {f"model.{field}" for field in _model_fields(name, config, tasks)}
+    values: dict[str, dict[str, Any]] = {"model": {**size_fields(name, size or "small"), **meant}}
+    if len(tasks) == 1:
+        content = {"task": tasks[0].name, "model": {"name": name}}
+        for section, of_task in tasks[0].defaults(content).items():
+            values[section] = {**of_task, **values.get(section, {})}
     settings = []
     for section, kind in {"model": config, **SECTIONS}.items():
         documented = meanings(kind)
         for field in dataclasses.fields(kind):
             key, meaning = f"{section}.{field.name}", documented.get(field.name, "")
             if key in read:
-                settings.append({"key": key, "default": _default(field), "meaning": meaning})
+                value = values.get(section, {}).get(field.name, field.default)
+                settings.append({"key": key, "default": _shown(value), "meaning": meaning})
     return settings
 
 
@@ -111,7 +118,7 @@ def meanings(kind: type) -> dict[str, str]:
     return texts
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default is dataclasses.MISSING:
+def _shown(default: object) -> str:
+    if default is dataclasses.MISSING:
         return ""
-    return "none" if field.default in (None, ()) else str(field.default)
+    return "none" if default in (None, ()) else str(default)

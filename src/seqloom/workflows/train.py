@@ -77,6 +77,7 @@ from seqloom.training.loop import Progress, Trainer
 from seqloom.training.metrics_log import Metrics
 from seqloom.training.objectives import chosen_objective
 from seqloom.training.stream_states import stream_states_of
+from seqloom.workflows.notebook import is_notebook, lines_on_standard_error, notebook_bar
 from seqloom.workflows.training_lines import TrainingLines
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ def train(
     **options: Unpack[TrainArguments],
 ) -> TrainResult:
     """Trains a model into a new run folder, or continues a run that was stopped (`resume`). How far it is, is
-    given to `progress`, or is logged.
+    given to `progress`, or else shown by a bar in a notebook, and by lines of the log elsewhere.
 
     `output_dir`, `model`, `validation`, `settings`, `config` and `start`: see `TrainArguments`. Raises
     UsageError, DataError, FolderError and TrainingError, each with one line for the user.
@@ -153,7 +154,7 @@ def train(
     else:
         folder = Path(resume)
         run_config = read_resumed(folder)
-    with joined_world(run_config.train.worker_timeout) as world:
+    with lines_on_standard_error(), joined_world(run_config.train.worker_timeout) as world:
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
         is_new = False
@@ -226,7 +227,7 @@ def _train(
             receivers += stack.enter_context(open_trackers(run_config, folder, first_step))
         if world.first and progress is None:
             lines = TrainingLines(state)
-            progress = lines.progress
+            progress = notebook_bar() if is_notebook() else lines.progress
             receivers.append(lines.record)
         show = progress if world.first and progress is not None else (lambda _: None)
         interrupted = stack.enter_context(stop_signals())

@@ -12,12 +12,13 @@ from seqloom.errors import UsageError
 def models(name: str | None = None, task: str | None = None, /, *, json: Flag = False) -> None:
     """List model families with their sizes and papers.
 
-    With NAME it lists the settings that a training with that family reads; with a run folder, what the model
-    is and how it decodes.
+    With NAME it lists the settings that a training with that family reads, and what they are by default (in
+    the size small, or another one after a colon); with a run folder, what the model is and how it decodes.
 
     Args:
-        name: A model family, or what people call one, such as lstm; or a run folder.
-        task: A task: only settings that it reads are listed.
+        name: A model family, or what people call one, such as lstm, with a size as in gpt:tiny; or a run
+            folder.
+        task: A task: only settings that it reads are listed, with its own defaults.
         json: One line of JSON instead of tables.
     """
     from seqloom.workflows.models import families, model_of_run, settings_of

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
+from seqloom.long_work import LongWork
 from seqloom.protocols import EncodedBatch
 
 BATCH_STEPS = 2048
@@ -72,8 +73,11 @@ def leave_one_out(
             variants.append(_replaced(batch, places, replacement))
     scores = []
     at_a_time = max(1, BATCH_STEPS // max(batch.tokens.numel(), 1))
+    work = LongWork("variants of the text scored", len(variants))
     for first in range(0, len(variants), at_a_time):
-        scores.append(score(stacked(variants[first : first + at_a_time])).double().cpu())
+        some = variants[first : first + at_a_time]
+        scores.append(score(stacked(some)).double().cpu())
+        work.add(len(some))
     found = torch.cat(scores)
     return float(found[0]), found[0] - found[1:]
 
@@ -303,6 +307,7 @@ class _Path:
     ) -> Iterator[tuple[EncodedBatch, dict[nn.Embedding, Tensor], slice]]:
         """The inputs at these shares of the way, several at a time."""
         at_a_time = max(1, BATCH_STEPS // max(self.batch.tokens.numel(), 1))
+        work = LongWork("points of the integral", len(shares))
         for first in range(0, len(shares), at_a_time):
             some = shares[first : first + at_a_time]
             vectors = {}
@@ -310,6 +315,7 @@ class _Path:
                 base, alpha = self.bases[table], some.to(embedded)[:, None, None, None]
                 vectors[table] = (base + alpha * (embedded - base)).flatten(0, 1)
             yield stacked([self.batch] * len(some)), vectors, slice(first, first + len(some))
+            work.add(len(some))
 
     @torch.no_grad()
     def scores(self, shares: Tensor) -> Tensor:

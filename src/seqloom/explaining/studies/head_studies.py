@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.explaining.studies.attention_maps import attention_maps, part_of
 from seqloom.layers.attention import watched_attention
+from seqloom.long_work import LongWork
 
 
 @torch.inference_mode()
@@ -23,6 +24,7 @@ def knock_out(model: nn.Module, score: Callable[[], float]) -> dict[str, Tensor]
     with watched_attention(model) as seen:
         whole = score()
     falls: dict[str, list[Tensor]] = {}
+    work = LongWork("heads left out")
     for name, calls in seen.items():
         if not calls or calls[0].dim() != 4:
             continue
@@ -39,6 +41,7 @@ def knock_out(model: nn.Module, score: Callable[[], float]) -> dict[str, Tensor]
 
             with watched_attention(model, without):
                 of_heads[head] = whole - score()
+            work.add()
         falls.setdefault(part_of(name, model.get_submodule(name)), []).append(of_heads)
     return {part: torch.stack(layers) for part, layers in falls.items()}
 
