@@ -81,7 +81,7 @@ class TextTokenizer:
         self.normalisation = normalisation
         self._kind = (KINDS[kind].former if former else None) or KINDS[kind]
         self._tokenizer = assemble(self._kind, learned, normalisation)
-        self._tokenizer.add_tokens([AddedToken(one, normalized=True) for one in added])
+        self._tokenizer.add_tokens([AddedToken(text, normalized=True) for text in added])
         self._learned, self._former = learned, former
         self.added = tuple(added)
         self.sentinels = sentinels_of(learned.vocabulary)
@@ -91,10 +91,7 @@ class TextTokenizer:
             *[b""] * len(SPECIAL_TOKENS),
             *map(self._kind.token_bytes, pieces),
             *[b""] * len(self.sentinels),
-            *(
-                self._kind.token_bytes(one) if self._kind.space_prefix else one.encode()
-                for one in added
-            ),
+            *map(self._kind.token_bytes if self._kind.space_prefix else str.encode, added),
         )
         self.vocabulary_size = len(self.token_bytes)
         """Special ids included; smaller than asked for where the text allowed no more."""
@@ -160,9 +157,9 @@ class TextTokenizer:
         for *before, last in texts_in_parts:
             parts += [*(part.rstrip(" ") for part in before), last]
         encoded, rows = iter(self.encode(parts)), []
-        for one in texts_in_parts:
+        for parts_of_text in texts_in_parts:
             ids = next(encoded)
-            for _ in one[1:]:
+            for _ in parts_of_text[1:]:
                 ids = [*ids, self.special_ids.mask, *next(encoded)]
             rows.append(ids)
         return rows
@@ -200,7 +197,7 @@ class TextTokenizer:
         if self.added:
             longest = max(map(len, self.added))
             for start in range(len(text) - 1, max(-1, len(text) - longest), -1):
-                if any(one.startswith(text[start:]) for one in self.added):
+                if any(token.startswith(text[start:]) for token in self.added):
                     end = start
             first_added = self.vocabulary_size - len(self.added)
             (ids,), (spans,) = self.encode([text[:end]]), self.offsets([text[:end]])
@@ -382,12 +379,13 @@ def _without_learned(content: object) -> dict[object, object]:
     raise ValueError("it holds no tokenizer")
 
 
-def _alike(one: object, other: object) -> bool:
+def _alike(ours: object, theirs: object) -> bool:
     """Equal, where an absent key counts as null, false or empty: versions of the library differ in that."""
-    match one, other:
+    match ours, theirs:
         case dict(), dict():
-            return all(_alike(one.get(key), other.get(key)) for key in one.keys() | other.keys())
-    return bool(one == other or not (one or other))
+            keys = ours.keys() | theirs.keys()
+            return all(_alike(ours.get(key), theirs.get(key)) for key in keys)
+    return bool(ours == theirs or not (ours or theirs))
 
 
 def _scored(entries: list[tuple[str, float]], merges: Merges) -> Learned:

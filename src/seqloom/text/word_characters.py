@@ -66,10 +66,12 @@ class TokenSpelling:
             if unk not in ids:
                 continue
             (spans,) = self.tokenizer.offsets([text])
-            for at, (begin, end) in enumerate(spans):
-                if ids[at] == unk:
+            for index, (begin, end) in enumerate(spans):
+                if ids[index] == unk:
                     word = self.tokenizer.normalise(text[begin:end])
-                    ids[at] = len(self.known) + self._unknown.setdefault(word, len(self._unknown))
+                    ids[index] = len(self.known) + self._unknown.setdefault(
+                        word, len(self._unknown)
+                    )
         return encoded
 
     def take_unknown(self) -> list[list[int]]:

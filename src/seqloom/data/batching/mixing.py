@@ -83,9 +83,9 @@ class Mixing:
         """The example of each draw from a set."""
         passes, positions = np.divmod(draws, size)
         examples = np.zeros_like(draws)
-        for one in np.unique(passes).tolist():
-            mine = passes == one
-            examples[mine] = permute(positions[mine], size, seed, one, number + 1, PASS)
+        for pass_number in np.unique(passes).tolist():
+            mine = passes == pass_number
+            examples[mine] = permute(positions[mine], size, seed, pass_number, number + 1, PASS)
         return examples
 
 

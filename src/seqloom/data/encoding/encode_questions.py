@@ -36,21 +36,21 @@ def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> 
     example_of, second_start, targets = [], [], []
     left_out: set[int] = set()
     number = 0
-    for some in chunked(examples, CHUNK):
-        questions = options.encode([one.question for one in some])
-        contexts = encode_contexts(some, options)
-        for one, encoded in zip(some, questions, strict=True):
+    for chunk in chunked(examples, CHUNK):
+        questions = options.encode([example.question for example in chunk])
+        contexts = encode_contexts(chunk, options)
+        for example, encoded in zip(chunk, questions, strict=True):
             question = truncated(encoded, LONGEST_QUESTION, options)
-            context, spans = contexts[one.context]
+            context, spans = contexts[example.context]
             number += 1
-            windows = windows_of(len(context), len(question), one, options)
+            windows = windows_of(len(context), len(question), example, options)
             if windows is None:
                 left_out.add(number - 1)
                 continue
             cuts.append(windows)
-            origins.append((one.path, one.line))
+            origins.append((example.path, example.line))
             offsets.append(spans)
-            answer = _answer_tokens(one, spans)
+            answer = _answer_tokens(example, spans)
             for begin, end in cuts[-1]:
                 row = options.template.joined(question, context[begin:end])
                 tokens.add(row.tokens)
@@ -93,28 +93,28 @@ def encode_contexts(
     examples: Sequence[Question], options: EncodingOptions
 ) -> dict[str, tuple[list[int], Offsets]]:
     """The ids of each context, and their code points; one that several questions share is encoded once."""
-    texts = list(dict.fromkeys(one.context for one in examples))
+    texts = list(dict.fromkeys(example.context for example in examples))
     encoded = zip(options.encode(texts), offsets_of(options.tokenizer, texts), strict=True)
     return dict(zip(texts, encoded, strict=True))
 
 
 def windows_of(
-    length: int, question: int, one: Question, options: EncodingOptions
+    context_length: int, question_length: int, question: Question, options: EncodingOptions
 ) -> list[Window] | None:
     """Windows over the tokens of a context; None where the question leaves no room for it and is skipped."""
     most = options.room(texts=2)
     if most is None:
-        return [(0, length)]
-    room = most - question
+        return [(0, context_length)]
+    room = most - question_length
     if room < 1 and options.skip_too_long:
-        options.truncation.too_long.append((question, (one.path, one.line)))
+        options.truncation.too_long.append((question_length, (question.path, question.line)))
         return None
     if room < 1:
         raise DataError(
             "a row must have room for the question and some of its context, but the question alone has"
-            f" {question} tokens and {most + options.template.size(2)} are read; leave such questions out:"
-            " --set data.on_bad_line=skip",
-            one.path,
-            one.line,
+            f" {question_length} tokens and {most + options.template.size(2)} are read; leave such questions"
+            " out: --set data.on_bad_line=skip",
+            question.path,
+            question.line,
         )
-    return sliding_windows(length, room, options.stride_or(min(room // 4, 128)))
+    return sliding_windows(context_length, room, options.stride_or(min(room // 4, 128)))

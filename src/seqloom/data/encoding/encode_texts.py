@@ -133,12 +133,14 @@ def encode_labelled(
     such texts are not skipped.
     """
 
-    def rows_of(some: Sequence[LabelledText]) -> Iterator[list[EncodedRow]]:
-        first = encode_truncated([one.text for one in some], options)
+    def rows_of(chunk: Sequence[LabelledText]) -> Iterator[list[EncodedRow]]:
+        first = encode_truncated([example.text for example in chunk], options)
         second = iter(
-            encode_truncated([one.second for one in some if one.second is not None], options)
+            encode_truncated(
+                [example.second for example in chunk if example.second is not None], options
+            )
         )
-        for ids, one in zip(first, some, strict=True):
+        for ids, one in zip(first, chunk, strict=True):
             other = None if one.second is None else next(second)
             yield pair_rows(ids, other, options)
 
@@ -148,16 +150,18 @@ def encode_labelled(
 def encode_choices(examples: Iterable[ChoiceQuestion], options: EncodingOptions) -> EncodedDataset:
     """A row for each option. Raises DataError as `encode_labelled` does."""
 
-    def rows_of(some: Sequence[ChoiceQuestion]) -> Iterator[list[EncodedRow]]:
-        texts = encode_truncated([one.text for one in some], options)
+    def rows_of(chunk: Sequence[ChoiceQuestion]) -> Iterator[list[EncodedRow]]:
+        texts = encode_truncated([example.text for example in chunk], options)
         choices = iter(
-            encode_truncated([option for one in some for option in one.options], options)
+            encode_truncated([option for example in chunk for option in example.options], options)
         )
-        for ids, one in zip(texts, some, strict=True):
+        for ids, one in zip(texts, chunk, strict=True):
             yield [truncated_row(ids, next(choices), options) for _ in one.options]
 
-    def targets(some: Sequence[ChoiceQuestion]) -> Targets:
-        return np.array([IGNORE if one.answer is None else one.answer for one in some], np.int64)
+    def targets(chunk: Sequence[ChoiceQuestion]) -> Targets:
+        return np.array(
+            [IGNORE if example.answer is None else example.answer for example in chunk], np.int64
+        )
 
     return _encode(examples, options, rows_of, targets)
 
@@ -173,9 +177,9 @@ def _encode(
     too_long: list[tuple[int, Origin]] = []
     left_out: set[int] = set()
     number = 0
-    for some in chunked(examples, CHUNK):
+    for chunk in chunked(examples, CHUNK):
         kept = []
-        for example, rows in zip(some, rows_of(some), strict=True):
+        for example, rows in zip(chunk, rows_of(chunk), strict=True):
             longest = max((len(row.tokens) for row in rows), default=0)
             if options.model_max_length is not None and longest > options.model_max_length:
                 too_long.append((longest, (example.path, example.line)))
@@ -266,9 +270,10 @@ def label_ids(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Target
     """The number of each example's label, IGNORE where it has none or one that is not in `order`."""
     ids = {name: index for index, name in enumerate(order)}
 
-    def targets(some: Sequence[LabelledText]) -> Targets:
+    def targets(chunk: Sequence[LabelledText]) -> Targets:
         return np.array(
-            [ids.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64
+            [ids.get(example.labels[0], IGNORE) if example.labels else IGNORE for example in chunk],
+            np.int64,
         )
 
     return targets
@@ -278,15 +283,17 @@ def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]],
     """`(examples, labels)` of 0 and 1."""
     ids = {name: index for index, name in enumerate(order)}
 
-    def targets(some: Sequence[LabelledText]) -> Targets:
-        multi_hot = np.zeros((len(some), len(order)), np.int64)
-        for row, one in zip(multi_hot, some, strict=True):
+    def targets(chunk: Sequence[LabelledText]) -> Targets:
+        multi_hot = np.zeros((len(chunk), len(order)), np.int64)
+        for row, one in zip(multi_hot, chunk, strict=True):
             row[[ids[label] for label in one.labels if label in ids]] = 1
         return multi_hot
 
     return targets
 
 
-def scores_of(some: Sequence[LabelledText]) -> Targets:
+def scores_of(chunk: Sequence[LabelledText]) -> Targets:
     """The number of each pair, nan where there is none."""
-    return np.array([float(one.labels[0]) if one.labels else np.nan for one in some], np.float32)
+    return np.array(
+        [float(example.labels[0]) if example.labels else np.nan for example in chunk], np.float32
+    )

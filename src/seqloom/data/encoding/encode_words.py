@@ -43,15 +43,15 @@ def encode_tagged(
     tokens, places, targets, words = (SequenceBuilder() for _ in range(4))
     word_numbers: dict[str, int] = {}
     room = options.room()
-    for some in chunked(examples, CHUNK):
-        for example, ids in zip(some, ids_of_words(some, options), strict=True):
+    for chunk in chunked(examples, CHUNK):
+        for example, ids in zip(chunk, ids_of_words(chunk, options), strict=True):
             windows.append(windows_of(ids, options))
             origins.append((example.path, example.line))
-            for one in ids:
-                if room is not None and len(one) > room:
-                    options.truncation.count(len(one))
+            for word_ids in ids:
+                if room is not None and len(word_ids) > room:
+                    options.truncation.count(len(word_ids))
             for begin, end in windows[-1]:
-                kept = [one[:room] for one in ids[begin:end]]
+                kept = [word_ids[:room] for word_ids in ids[begin:end]]
                 starts = _first_tokens(kept, len(options.template.prefix))
                 row = options.template.joined(list(chain.from_iterable(kept))).tokens
                 row = row or [unknown_id(options.tokenizer)]
@@ -98,9 +98,9 @@ def ids_of_words(
     """The ids of each word of each example; a word without tokens is unknown, so that it keeps its place."""
     tokenizer = options.tokenizer
     lead = " " if space_begins_words(tokenizer) else ""
-    ids = iter(options.encode([lead + word for one in examples for word in one.words]))
-    for one in examples:
-        yield [next(ids) or [unknown_id(tokenizer)] for _ in one.words]
+    ids = iter(options.encode([lead + word for tagged in examples for word in tagged.words]))
+    for example in examples:
+        yield [next(ids) or [unknown_id(tokenizer)] for _ in example.words]
 
 
 def space_begins_words(tokenizer: Tokenizer) -> bool:
@@ -121,7 +121,7 @@ def windows_of(ids: Sequence[Sequence[int]], options: EncodingOptions) -> list[W
     room = options.room()
     if room is None:
         return [(0, len(ids))]
-    return word_windows([len(one) for one in ids], room, options.stride_or(room // 4))
+    return word_windows([len(word_ids) for word_ids in ids], room, options.stride_or(room // 4))
 
 
 def tag_ids(order: Sequence[str]) -> Callable[[TaggedWords, int], int]:

@@ -194,7 +194,7 @@ class EncodedDataset:
         """The examples without those that were left out."""
         if not self.left_out:
             return examples
-        return [one for number, one in enumerate(examples) if number not in self.left_out]
+        return [example for number, example in enumerate(examples) if number not in self.left_out]
 
     @cached_property
     def costs(self) -> NDArray[np.int64]:

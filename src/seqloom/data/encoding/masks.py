@@ -80,10 +80,11 @@ class MaskOptions:
         assert mask is not None
         spelled = tokenizer.token_bytes
         special = {*tokenizer.special_ids.forbidden, mask}
-        protected = np.array([not one or i in special for i, one in enumerate(spelled)])
+        protected = np.array([not token or i in special for i, token in enumerate(spelled)])
         # a tokenizer that puts a space between all tokens has whole words
         whole = bool(tokenizer.text_separator)
-        inside = np.array([[_in_word(one, at) and not whole for one in spelled] for at in (0, -1)])
+        begins_inside = np.array([_is_in_word(token[:1]) and not whole for token in spelled])
+        ends_inside = np.array([_is_in_word(token[-1:]) and not whole for token in spelled])
         return cls(
             density=density,
             units=units,
@@ -91,16 +92,13 @@ class MaskOptions:
             mask=mask,
             protected=protected,
             drawn=np.flatnonzero(~protected),
-            begins_inside=inside[0],
-            ends_inside=inside[1],
+            begins_inside=begins_inside,
+            ends_inside=ends_inside,
         )
 
 
-def _in_word(spelled: bytes, at: int) -> bool:
-    """Whether the first (0) or last (-1) byte is of a letter or a digit, or of a character beyond ASCII."""
-    if not spelled:
-        return False
-    byte = spelled[at : at + 1 or None]
+def _is_in_word(byte: bytes) -> bool:
+    """Whether a byte is of a letter or a digit, or of a character beyond ASCII; False where there is none."""
     return byte.isalnum() or byte >= b"\x80"
 
 

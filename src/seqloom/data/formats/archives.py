@@ -45,7 +45,7 @@ class Member(NamedTuple):
             ) from None
 
 
-def member(
+def new_member(
     parts: tuple[str, ...], path: str, open_file: Callable[[], BinaryIO], whole: DataFile
 ) -> Member:
     """A file that is read as the `whole` is."""
@@ -62,9 +62,9 @@ def members(file: DataFile) -> Iterator[tuple[list[Member], list[str]]]:
             found = _of_archive(file, stack)
         else:
             found = _of_folder(file)
-        found.sort(key=lambda one: one.parts)
-        notes = [one.parts[-1] for one in found if _NOTES.match(one.parts[-1])]
-        yield [one for one in found if not _NOTES.match(one.parts[-1])], notes
+        found.sort(key=lambda file: file.parts)
+        notes = [file.parts[-1] for file in found if _NOTES.match(file.parts[-1])]
+        yield [file for file in found if not _NOTES.match(file.parts[-1])], notes
 
 
 def _hidden(parts: tuple[str, ...]) -> bool:
@@ -78,7 +78,7 @@ def _of_folder(whole: DataFile) -> list[Member]:
             path = os.path.join(folder, name)
             parts = tuple(os.path.relpath(path, whole.path).split(os.sep))
             if not _hidden(parts):
-                found.append(member(parts, path, partial(open_binary, path, pipe=False), whole))
+                found.append(new_member(parts, path, partial(open_binary, path, pipe=False), whole))
     return found
 
 
@@ -101,7 +101,7 @@ def _of_archive(whole: DataFile, stack: ExitStack) -> list[Member]:
                 f"holds a file that needs a password ({printable(info.filename)}); unpack it first"
             )
         open_file = cast(Callable[[], BinaryIO], partial(archive.open, info))
-        found.append(member(parts, f"{whole.path}/{info.filename}", open_file, whole))
-    if len({one.parts[0] for one in found}) == 1 and all(len(one.parts) > 1 for one in found):
-        found = [one._replace(parts=one.parts[1:]) for one in found]  # one folder that holds all
+        found.append(new_member(parts, f"{whole.path}/{info.filename}", open_file, whole))
+    if len({file.parts[0] for file in found}) == 1 and all(len(file.parts) > 1 for file in found):
+        found = [file._replace(parts=file.parts[1:]) for file in found]  # one folder that holds all
     return found

@@ -295,7 +295,7 @@ class Wanted(NamedTuple):
 def choose_columns(header: Header, wanted: Sequence[Wanted]) -> dict[str, str]:
     """Each column by its setting, else by a known name, which is noted where it is not the title. Raises
     DataError that names all those that neither tells."""
-    named = {one.setting: header.named(one.setting) for one in wanted}
+    named = {column.setting: header.named(column.setting) for column in wanted}
     chosen = {setting: name for setting, name in named.items() if name is not None}
     guesses = {}
     for setting, title, known in wanted:
@@ -305,10 +305,10 @@ def choose_columns(header: Header, wanted: Sequence[Wanted]) -> dict[str, str]:
                 chosen[setting] = guess
                 if folded(guess) != title:
                     guesses[setting] = (guess, title)
-    missing = [one for one in wanted if one.setting not in chosen]
+    missing = [column for column in wanted if column.setting not in chosen]
     if missing:
-        titles = " and ".join(f"the {one.title}" for one in missing)
-        raise header.unknown(titles, [one.setting for one in missing])
+        titles = " and ".join(f"the {column.title}" for column in missing)
+        raise header.unknown(titles, [column.setting for column in missing])
     if guesses:
         header.file.note_guesses(guesses)
     return chosen

@@ -170,8 +170,8 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
             _check_headerless(head, text, schema)
             names = list(schema.headerless)
     parts = {role: Header(names, file, head.line).parts(name) for role, name in columns.items()}
-    places = {role: [names.index(part) for part in some] for role, some in parts.items()}
-    last = max(place for some in places.values() for place in some)
+    places = {role: list(map(names.index, titles)) for role, titles in parts.items()}
+    last = max(map(max, places.values()))
     for row in rows:
         if len(row.cells) != len(head.cells):
             if numbered and len(row.cells) > last:
@@ -183,13 +183,13 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
             else:
                 file.skip("wrong number of cells", row.line)
                 continue
-        cells = {role: tuple(row.cells[at] for at in some) for role, some in places.items()}
-        for cell in chain.from_iterable(cells.values()):
-            if cell in SPREADSHEET_ERRORS:
-                file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
-        values: dict[str, object] = {
-            role: some[0] if len(some) == 1 else some for role, some in cells.items()
-        }
+        values: dict[str, object] = {}
+        for role, indices in places.items():
+            cells = tuple(row.cells[index] for index in indices)
+            for cell in cells:
+                if cell in SPREADSHEET_ERRORS:
+                    file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
+            values[role] = cells[0] if len(cells) == 1 else cells
         yield Row(values, columns, file, row.line)
 
 
@@ -252,7 +252,9 @@ def _is_header(cells: list[str], options: DataConfig, schema: TableSchema) -> bo
     known = [folded(cell) in schema.known for cell in cells]
     if not schema.of_pairs:
         return any(known)
-    known = [one or folded(cell) in LANGUAGES for one, cell in zip(known, cells, strict=True)]
+    known = [
+        is_known or folded(cell) in LANGUAGES for is_known, cell in zip(known, cells, strict=True)
+    ]
     return len(cells) > 1 and sum(known) >= 2
 
 

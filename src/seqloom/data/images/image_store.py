@@ -65,9 +65,8 @@ class ImageStore:
 
     def place(self, row: int) -> str:
         """Where a row came from, such as `digits.npz:17`."""
-        path, first, many = self.places[
-            bisect.bisect_right(self.places, row, key=lambda one: one[1]) - 1
-        ]
+        index = bisect.bisect_right(self.places, row, key=lambda file: file[1]) - 1
+        path, first, many = self.places[index]
         number = row - first + 1 if many else None
         return place(path, number)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from seqloom.data.formats.archives import Member, member, members
+from seqloom.data.formats.archives import Member, members, new_member
 from seqloom.data.formats.columns import Record, first_few
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
@@ -28,13 +28,13 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
     if len(files) > 1:
         yield from _by_file(
             [
-                member(
-                    (os.path.basename(one.path),),
-                    one.path,
-                    partial(open_binary, one.path, pipe=False),
-                    one,
+                new_member(
+                    (os.path.basename(file.path),),
+                    file.path,
+                    partial(open_binary, file.path, pipe=False),
+                    file,
                 )
-                for one in files
+                for file in files
             ]
         )
         return
@@ -45,9 +45,9 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
             " class"
         )
     with members(whole) as (found, left_out):
-        in_folders = [one for one in found if len(one.parts) > 1]
+        in_folders = [member for member in found if len(member.parts) > 1]
         if in_folders:
-            left_out += [one.parts[0] for one in found if len(one.parts) == 1]
+            left_out += [member.parts[0] for member in found if len(member.parts) == 1]
         if left_out:
             shown = first_few([printable(name) for name in left_out], 5)
             whole.note(f"left out, for they hold no texts: {shown}")
@@ -60,10 +60,10 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
 def _refuse_parts(members: Sequence[Member], whole: DataFile) -> None:
     """Raises DataError where several folders hold folders of the same names, such as train/pos and
     test/pos."""
-    inner = {one.parts[:2] for one in members if len(one.parts) > 2}
+    inner = {member.parts[:2] for member in members if len(member.parts) > 2}
     names = Counter(name for _, name in inner)
     if max(names.values(), default=0) > 1:
-        first = printable(min(one.parts[0] for one in members))
+        first = printable(min(member.parts[0] for member in members))
         raise whole.error(
             "must hold a folder for each class, but several of its folders hold folders of the same"
             f" names ({', '.join(map(printable, sorted(names)[:5]))}); name one of them instead, such as"
@@ -72,26 +72,28 @@ def _refuse_parts(members: Sequence[Member], whole: DataFile) -> None:
 
 
 def _by_file(members: Sequence[Member]) -> Iterator[Record]:
-    for one in members:
-        if ending(one.file.path) in (*FORMS, ".zip"):
-            raise one.file.error(
+    for member in members:
+        if ending(member.file.path) in (*FORMS, ".zip"):
+            raise member.file.error(
                 "a table stands among the files of classes; name the tables that are meant instead of their"
                 " folder"
             )
-    for one, label in zip(members, class_names([one.parts[-1] for one in members]), strict=True):
-        for line in one.file.full_lines(one.lines()):
-            yield Record({"text": line.text, "label": label}, one.file.path, line.number)
+    for member, label in zip(
+        members, class_names([member.parts[-1] for member in members]), strict=True
+    ):
+        for line in member.file.full_lines(member.lines()):
+            yield Record({"text": line.text, "label": label}, member.file.path, line.number)
 
 
 def _by_folder(members: Sequence[Member]) -> Iterator[Record]:
-    for one in members:
-        lines = list(one.lines())
+    for member in members:
+        lines = list(member.lines())
         problem = next((line.problem for line in lines if line.problem is not None), None)
         if problem is not None:
-            one.file.skip(problem, 1)
+            member.file.skip(problem, 1)
             continue
         text = "\n".join(line.text for line in lines).strip()
-        yield from labelled_record({"text": text, "label": one.parts[0]}, one.file, 1)
+        yield from labelled_record({"text": text, "label": member.parts[0]}, member.file, 1)
 
 
 def class_names(names: list[str]) -> list[str]:

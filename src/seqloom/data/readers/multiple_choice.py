@@ -181,8 +181,8 @@ def _guessed_options(header: Header) -> list[str]:
                 (match[2].zfill(2), name)
             )
     candidates = [list(takewhile(columns.__contains__, LETTERS))]
-    for one in series.values():
-        candidates.append([name for _, name in sorted(one)])
+    for rows in series.values():
+        candidates.append([name for _, name in sorted(rows)])
     guess = max(candidates, key=len)
     if len(guess) < 2:
         guess = [name for name in LISTS if name in columns][:1]
@@ -254,8 +254,8 @@ def _with_labels(table: _Table, labels: str, file: DataFile) -> _Table:
         )
     known = zip(table, lines, strict=True)
     return [
-        one._replace(label=text)
-        for one, (number, text) in known
+        row._replace(label=text)
+        for row, (number, text) in known
         if not file.has_no_label(text, number)
     ]
 
@@ -265,30 +265,32 @@ def _choices(
 ) -> Iterator[ChoiceQuestion]:
     """The choices with the answers of all tables interpreted together."""
     if not answers:
-        yield from (one.choice for table in tables for one in table)
+        yield from (written.choice for table in tables for written in table)
         return
     known = list(tables)
     # All before the first, so that an error comes before any choice.
     choices: list[ChoiceQuestion] = []
     for table, base in zip(known, _bases(known, options, report), strict=True):
-        for one in table:
-            choices += one.file.usable(partial(_answered, one, base), WRONG, one.choice.line or 0)
+        for row in table:
+            choices += row.file.usable(partial(_answered, row, base), WRONG, row.choice.line or 0)
     yield from choices
 
 
-def _answered(one: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
-    if one.label is None:
-        return one.choice
-    if not one.label.strip():
-        raise one.error("the answer is empty; leave such rows out with --set data.on_bad_line=skip")
-    answer = _by_word(one) if base is None else _by_number(one, base)
-    return one.choice._replace(answer=answer)
+def _answered(written: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
+    if written.label is None:
+        return written.choice
+    if not written.label.strip():
+        raise written.error(
+            "the answer is empty; leave such rows out with --set data.on_bad_line=skip"
+        )
+    answer = _by_word(written) if base is None else _by_number(written, base)
+    return written.choice._replace(answer=answer)
 
 
 def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) -> list[Base | None]:
     """What the answers of each table count from; None where they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
-    unknown = [[one for one in table if (one.label or "").strip()] for table in tables]
+    unknown = [[row for row in table if (row.label or "").strip()] for table in tables]
     numbered = [bool(table) and all(map(_is_number, table)) for table in unknown]
     written = list(chain.from_iterable(compress(unknown, numbered)))
     base = options.answers_from
@@ -297,15 +299,16 @@ def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) ->
     return [base if is_numbered else None for is_numbered in numbered]
 
 
-def _is_number(one: _WrittenChoice) -> bool:
-    return one.label is not None and one.label.strip().isdecimal()
+def _is_number(written: _WrittenChoice) -> bool:
+    return written.label is not None and written.label.strip().isdecimal()
 
 
 def _guessed_base(written: _Table, report: ReadReport) -> Base:
-    numbers = [int(one.label or 0) for one in written]
+    numbers = [int(choice.label or 0) for choice in written]
     zero = 0 in numbers
     past = any(
-        number == len(one.choice.options) for one, number in zip(written, numbers, strict=True)
+        number == len(choice.choice.options)
+        for choice, number in zip(written, numbers, strict=True)
     )
     base: Base = 0 if zero or not past else 1
     sure = "" if zero or past else " (from 1 would fit too; if so: --set data.answers_from=1)"
@@ -314,10 +317,10 @@ def _guessed_base(written: _Table, report: ReadReport) -> Base:
     return base
 
 
-def _by_number(one: _WrittenChoice, base: int) -> int:
-    number, count = int(one.label or 0), len(one.choice.options)
+def _by_number(written: _WrittenChoice, base: int) -> int:
+    number, count = int(written.label or 0), len(written.choice.options)
     if not 0 <= number - base < count:
-        raise one.error(
+        raise written.error(
             f"the answer must be a number from {base} to {base + count - 1}, for there are {count} options"
             f" and answers count from {base}, but is {number}; if they count from {1 - base}: --set"
             f" data.answers_from={1 - base}"
@@ -325,19 +328,23 @@ def _by_number(one: _WrittenChoice, base: int) -> int:
     return number - base
 
 
-def _matching(one: _WrittenChoice) -> list[int]:
+def _matching(written: _WrittenChoice) -> list[int]:
     """The options that are written like the label."""
-    label, options = one.label or "", one.choice.options
+    label, options = written.label or "", written.choice.options
     exact = [index for index, option in enumerate(options) if option == label]
     return exact or [
         index for index, option in enumerate(options) if option.strip() == label.strip()
     ]
 
 
-def _by_word(one: _WrittenChoice) -> int:
-    label, options, matching = (one.label or "").strip(), one.choice.options, _matching(one)
+def _by_word(written: _WrittenChoice) -> int:
+    label, options, matching = (
+        (written.label or "").strip(),
+        written.choice.options,
+        _matching(written),
+    )
     if len(matching) > 1:
-        raise one.error(
+        raise written.error(
             f"the answer must tell one option, but {printable(label)[:40]!r} is spelled by {len(matching)}"
             " options; make them differ, or write all answers of the file as numbers, read with --set"
             " data.answers_from=0 (or 1)"
@@ -349,7 +356,7 @@ def _by_word(one: _WrittenChoice) -> int:
         answer = LETTERS.find(label.casefold())
     if not 0 <= answer < len(options):
         last = LETTERS[: len(options)][-1].upper()
-        raise one.error(
+        raise written.error(
             f"the answer must be a number (all of a file), a letter up to {last} or one of the options, but"
             f" is {printable(label)[:40]!r}"
         )

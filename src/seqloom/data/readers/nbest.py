@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeVar, final
 
 from seqloom.config import DataConfig
@@ -94,15 +94,15 @@ def read_nbest(
     nothing = f"there are no lists of hypotheses in it; {_WHAT_IS_ONE[form]}: see docs/rescoring.md"
     with report.reading([path], nothing):
         for line, make in _of_json_lines(file) if form == "jsonl" else _of_rows(file, form):
-            for one in file.usable(make, reason, line):
-                if one is None:
+            for nbest in file.usable(make, reason, line):
+                if nbest is None:
                     continue
-                if first and score is None and "score" in one.fields[0]:
+                if first and score is None and "score" in nbest.fields[0]:
                     score = "score"
                 first = False
-                add_scores = partial(_scored, one, score, in_cells=form != "jsonl")
+                add_scores = partial(_scored, nbest, score, in_cells=form != "jsonl")
                 for scored in file.usable(add_scores, reason, line):
-                    report.used += 1 if form == "jsonl" else len(one.texts)
+                    report.used += 1 if form == "jsonl" else len(nbest.texts)
                     yield scored
 
 
@@ -133,27 +133,27 @@ def _looks_like_moses(path: str) -> bool:
         return f" {BAR} ".encode() in opened.readline(4096)
 
 
-def _scored(one: NBest, field: str | None, *, in_cells: bool) -> NBest:
+def _scored(nbest: NBest, field: str | None, *, in_cells: bool) -> NBest:
     """With the score of each hypothesis, if that has a field; in a cell it is a number however it is
     written."""
     if field is None:
-        return one
+        return nbest
     if in_cells:
-        one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
+        nbest = replace(nbest, fields=tuple(_with_number(fields, field) for fields in nbest.fields))
     scores = []
-    for number, (fields, line) in enumerate(zip(one.fields, one.lines, strict=True), start=1):
+    for number, (fields, line) in enumerate(zip(nbest.fields, nbest.lines, strict=True), start=1):
         value = fields.get(field)
         if not is_number(value) or not abs(value) <= LARGEST:
             is_what = shown(repr(value)) if field in fields else "missing"
             raise DataError(
-                f"{field!r} of hypothesis {number} of list {one.id!r} must be a finite number of size"
-                f" {LARGEST:g} at most, but is {is_what} (found: {listed([one.text_field, *fields])});"
+                f"{field!r} of hypothesis {number} of list {nbest.id!r} must be a finite number of size"
+                f" {LARGEST:g} at most, but is {is_what} (found: {listed([nbest.text_field, *fields])});"
                 " correct it, or name another field with --score FIELD",
-                one.path,
+                nbest.path,
                 line,
             )
         scores.append(float(value))
-    return replace(one, scores=tuple(scores))
+    return replace(nbest, scores=tuple(scores))
 
 
 Make = Callable[[], "NBest | None"]
@@ -178,7 +178,7 @@ def _of_object(content: JsonObject, file: DataFile, line: int) -> NBest | None:
     if type(given) is not str and type(given) is not int:
         raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
     # The last text is the reference.
-    texts = [as_text(field_of(one, name)) for one in hypotheses]
+    texts = [as_text(field_of(hypothesis, name)) for hypothesis in hypotheses]
     others = [key for key in REFERENCES if content.get(key) is not None]
     texts += [as_text(content[key]) for key in others[:1]]
     known = [text for text in texts if text is not None]
@@ -195,7 +195,7 @@ def _of_object(content: JsonObject, file: DataFile, line: int) -> NBest | None:
     return NBest(
         id=given,
         texts=tuple(kept[: len(hypotheses)]),
-        fields=tuple(_without(as_object(one) or {}, [name]) for one in hypotheses),
+        fields=tuple(_without(as_object(hypothesis) or {}, [name]) for hypothesis in hypotheses),
         scores=None,
         reference=kept[-1] if others else None,
         others=_without(content, FIRST_FIELDS),
@@ -323,13 +323,14 @@ def _finite(cell: str) -> float | None:
     return number if math.isfinite(number) and "_" not in cell else None
 
 
-def json_list(one: NBest) -> str:
+def json_list(nbest: NBest) -> str:
     """The list as a line of JSON, as `read_nbest` reads it."""
     hypotheses = [
-        {one.text_field: text, **fields} for text, fields in zip(one.texts, one.fields, strict=True)
+        {nbest.text_field: text, **fields}
+        for text, fields in zip(nbest.texts, nbest.fields, strict=True)
     ]
-    reference = {} if one.reference is None else {"ref": one.reference}
-    return json_line({"id": one.id, **reference, **one.others, "nbest": hypotheses})
+    reference = {} if nbest.reference is None else {"ref": nbest.reference}
+    return json_line({"id": nbest.id, **reference, **nbest.others, "nbest": hypotheses})
 
 
 def table(lists: Sequence[NBest]) -> Iterator[str]:
@@ -338,9 +339,11 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
 
     Raises DataError where a text holds a tab or a line break, which have no place in it.
     """
-    references = ["ref"] if any(one.reference is not None for one in lists) else []
-    others = list(dict.fromkeys(key for one in lists for key in one.others))
-    fields = dict.fromkeys(key for one in lists for fields in one.fields for key in fields)
+    references = ["ref"] if any(nbest.reference is not None for nbest in lists) else []
+    others = list(dict.fromkeys(key for nbest in lists for key in nbest.others))
+    fields: dict[str, None] = {}
+    for nbest in lists:
+        fields |= dict.fromkeys(chain.from_iterable(nbest.fields))
     names = [key for key in fields if key not in others]
     header = ["id", lists[0].text_field, *names, *others, *references]
     for name in header:
@@ -351,10 +354,10 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
                 lists[0].path,
             )
     yield "\t".join(header)
-    for one in lists:
-        for text, own in zip(one.texts, one.fields, strict=True):
-            values = {**one.others, **own, **dict.fromkeys(references, one.reference or "")}
-            cells = [str(one.id), text]
+    for nbest in lists:
+        for text, own in zip(nbest.texts, nbest.fields, strict=True):
+            values = {**nbest.others, **own, **dict.fromkeys(references, nbest.reference or "")}
+            cells = [str(nbest.id), text]
             for key in (*names, *others, *references):
                 value = values.get(key, "")
                 cell = as_text(value)
@@ -365,8 +368,8 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
                 raise DataError(
                     "a tab or a line break stands in this list, which a .tsv cannot hold; name an --output"
                     " .jsonl",
-                    one.path,
-                    one.line,
+                    nbest.path,
+                    nbest.line,
                 )
             yield "\t".join(cells)
 
@@ -378,26 +381,26 @@ def moses_lines(lists: Sequence[NBest]) -> Iterator[str]:
     Raises DataError for what has no place in it: a reference, a field that is no number, a text with a bar or
     a line break.
     """
-    for one in lists:
-        for text, own in zip(one.texts, one.fields, strict=True):
-            fields = {**one.others, **own}
+    for nbest in lists:
+        for text, own in zip(nbest.texts, nbest.fields, strict=True):
+            fields = {**nbest.others, **own}
             features = [str(fields.pop("features", ""))]
             after = [str(fields.pop(name)) for name in MOSES_FIELDS[2:] if name in fields]
             total = fields.pop("total" if "total" in fields else "score", "")
             features += [f"{name}= {value}" for name, value in fields.items()]
             shown = " ".join(filter(None, features))
-            cells = [str(one.id), text, shown, str(total), *after]
+            cells = [str(nbest.id), text, shown, str(total), *after]
             is_plain = not any(mark in cell for cell in cells for mark in (BAR, "\r", "\n"))
             if (
-                one.reference is not None
+                nbest.reference is not None
                 or not all(map(is_number, fields.values()))
                 or not is_plain
             ):
                 raise DataError(
                     f"a reference, a field that is no number, a {BAR} or a line break stands in this list,"
                     " which a .nbest cannot hold; name an --output .jsonl",
-                    one.path,
-                    one.line,
+                    nbest.path,
+                    nbest.line,
                 )
             yield f" {BAR} ".join(cells)
 

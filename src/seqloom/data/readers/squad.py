@@ -79,7 +79,9 @@ def _raw_questions(file: DataFile, answers: bool) -> Iterator[_RawQuestion]:
     if form == "json":
         content = read_document(file)
         articles = as_list(field_of(content, "data"))
-        if articles is not None and any(as_list(field_of(one, "paragraphs")) for one in articles):
+        if articles is not None and any(
+            as_list(field_of(article, "paragraphs")) for article in articles
+        ):
             yield from _of_articles(articles, file)
             return
         rows = rows_of_document(content, file, _schema(answers))
@@ -91,14 +93,14 @@ def _raw_questions(file: DataFile, answers: bool) -> Iterator[_RawQuestion]:
 
 def _of_articles(articles: list[object], file: DataFile) -> Iterator[_RawQuestion]:
     number = 0
-    for nth, article in enumerate(articles, 1):
-        group = full_text(field_of(article, "title")) or f"{file.path}#{nth}"
-        for at, paragraph in enumerate(_list(article, "paragraphs", f"article {nth}", file), 1):
-            for one in _list(paragraph, "qas", f"article {nth}, paragraph {at}", file):
+    for i, article in enumerate(articles, 1):
+        group = full_text(field_of(article, "title")) or f"{file.path}#{i}"
+        for j, paragraph in enumerate(_list(article, "paragraphs", f"article {i}", file), 1):
+            for question in _list(paragraph, "qas", f"article {i}, paragraph {j}", file):
                 number += 1
                 values = {
-                    **(as_object(one) or {}),
-                    "text": field_of(one, "question"),
+                    **(as_object(question) or {}),
+                    "text": field_of(question, "question"),
                     "second": field_of(paragraph, "context"),
                     "title": group,
                 }

@@ -61,7 +61,7 @@ def scheme_of(tags: Collection[str]) -> Scheme:
     kinds = [bool(span.kind) for span in spans]
     if any(kinds) != all(kinds) or not (kinds[0] or OUTSIDE in tags):
         return "plain"
-    return "BIOES" if any(one.closes for one in spans) else "BIO"
+    return "BIOES" if any(tagged.closes for tagged in spans) else "BIO"
 
 
 @final

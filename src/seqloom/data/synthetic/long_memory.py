@@ -224,8 +224,8 @@ def _sentences(
     frequent first and last, whatever is held out.
     """
     ids = np.zeros_like(slots)
-    for at, kind in enumerate(SLOTS):
-        where = slots == at
+    for index, kind in enumerate(SLOTS):
+        where = slots == index
         options = [
             COMMON_WORDS.index(word)
             for word in OPEN_WORDS.get(kind, (kind,))

@@ -55,14 +55,14 @@ class Charsmap:
         units = self._units
         node = _offset(units[0]) if units else 0
         length, place = 0, 0
-        for at in range(position, len(content)):
-            node ^= content[at]
-            if node >= len(units) or units[node] & 0x800000FF != content[at]:
+        for index in range(position, len(content)):
+            node ^= content[index]
+            if node >= len(units) or units[node] & 0x800000FF != content[index]:
                 break
             is_entry = units[node] >> 8 & 1
             node ^= _offset(units[node])
             if is_entry and node < len(units):
-                length, place = at + 1 - position, units[node] & 0x7FFFFFFF
+                length, place = index + 1 - position, units[node] & 0x7FFFFFFF
         if not length:
             return 0, ""
         end = self._replacements.find(b"\0", place)

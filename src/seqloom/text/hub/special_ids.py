@@ -138,8 +138,8 @@ def _never_written(config: JsonObject, size: int) -> set[int]:
     ids = set[int]()
     for key in NEVER:
         words = config.get(key)
-        for one in words if isinstance(words, list) else []:
-            i = one[0] if isinstance(one, list) and len(one) == 1 else one
+        for entry in words if isinstance(words, list) else []:
+            i = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
             # True would count as an int
             if type(i) is int and 0 <= i < size:
                 ids.add(i)

@@ -187,7 +187,7 @@ class HubTokenizer:
                 span = (len(code), len(code))
                 if characters:
                     span = (characters[0][0] + len(code), characters[-1][1] + len(code))
-                pieces += [(one, span) for one in self._ids_of_piece(i, token)]
+                pieces += [(token_id, span) for token_id in self._ids_of_piece(i, token)]
             found.append(pieces)
         return found
 
@@ -207,12 +207,12 @@ class HubTokenizer:
         if token in self._other_language:
             return [self._other_language[token]]
         spelled = [self._other_language.get(f"<0x{byte:02X}>") for byte in token.encode()]
-        known = [one for one in spelled if one is not None]
+        known = [token_id for token_id in spelled if token_id is not None]
         return known if known and len(known) == len(spelled) else [i]
 
     def _normalised(self, text: str) -> NormalisedText:
         if self._charsmap is None:
-            return NormalisedText(text, [(at, at + 1) for at in range(len(text))])
+            return NormalisedText(text, [(index, index + 1) for index in range(len(text))])
         return self._charsmap.normalise(text)
 
     def normalised(self, text: str) -> str:
@@ -273,7 +273,7 @@ class HubTokenizer:
             encodings = self.pipeline.encode_batch(texts, add_special_tokens=False)
             if not self._composes:
                 return [encoding.offsets for encoding in encodings]
-            return [self._composed_offsets(*one) for one in zip(texts, encodings, strict=True)]
+            return [self._composed_offsets(*pair) for pair in zip(texts, encodings, strict=True)]
 
     def _composed_offsets(self, text: str, encoding: Encoding) -> list[tuple[int, int]]:
         """Where a charsmap of sentencepiece drops characters, the library shifts the offsets after them; so
@@ -289,9 +289,9 @@ class HubTokenizer:
             if unicodedata.category(c)[0] == "C" and normalise(f"a{c}a") == "aa"
         }
         if dropped:
-            kept = [at for at, c in enumerate(text) if c not in dropped]
+            kept = [index for index, c in enumerate(text) if c not in dropped]
             shorter = self.pipeline.encode(
-                "".join(text[at] for at in kept), add_special_tokens=False
+                "".join(text[index] for index in kept), add_special_tokens=False
             )
             if shorter.ids == encoding.ids:
                 spans = []
@@ -310,7 +310,9 @@ class HubTokenizer:
         length = 0
         if self._splits_at_spaces:
             ends = [
-                at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()
+                position
+                for position in range(1, len(text))
+                if text[position] == " " and not text[position - 1].isspace()
             ]
             length = ends[-1] if ends else 0
         (ids,) = self.encode([text[:length]])
@@ -553,8 +555,8 @@ def _with_combining_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple
     """The spans, with the combining marks (vowels and finals of Hangul too) that follow their last character
     and are in no other span."""
     begins, found = [begin for begin, _ in spans], []
-    for at, (begin, end) in enumerate(spans):
-        following = bisect_left(begins, end, lo=at + 1)
+    for index, (begin, end) in enumerate(spans):
+        following = bisect_left(begins, end, lo=index + 1)
         limit = begins[following] if following < len(begins) else len(text)
         while begin < end < limit:
             if unicodedata.category(text[end])[0] != "M" and not "\u1160" <= text[end] <= "\u11ff":
