@@ -118,7 +118,7 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
     of a long text is left out."""
     words: list[str] = []
     for piece, repeats in groupby(
-        UNTRAINED if one is None else one.replace(" ", "␣") for one in pieces
+        UNTRAINED if piece is None else piece.replace(" ", "␣") for piece in pieces
     ):
         count = len(list(repeats))
         words += [f"{piece}×{count}"] if piece in (UNTRAINED, PADDING) else [piece] * count
@@ -132,13 +132,13 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     """The pieces in a row of a batch: None where nothing is trained, <pad> at padding."""
     pieces: list[str | None] = []
-    for one in ids:
-        if one == IGNORE:
+    for token_id in ids:
+        if token_id == IGNORE:
             pieces.append(None)
-        elif one == tokenizer.special_ids.pad:
+        elif token_id == tokenizer.special_ids.pad:
             pieces.append(PADDING)
         else:
-            pieces += tokenizer.pieces([one])
+            pieces += tokenizer.pieces([token_id])
     return pieces
 
 

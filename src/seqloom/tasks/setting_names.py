@@ -19,10 +19,10 @@ TABLE = data("delimiter", "header", "quoting", "skip_initial_space", "part", "jo
 """How any table is read."""
 TRAINED_ON = data("train", "validation")
 TOKENIZER = data("tokenizer", "vocabulary", "normalisation", "add_tokens")
-DECODE = frozenset(f"decode.{one.name}" for one in fields(DecodeConfig)) - {"decode.weights"}
+DECODE = frozenset(f"decode.{option.name}" for option in fields(DecodeConfig)) - {"decode.weights"}
 """How any model writes."""
-EVALUATE = frozenset(f"evaluate.{one.name}" for one in fields(EvaluateConfig))
-HEAD = frozenset(f"head.{one.name}" for one in fields(HeadConfig))
+EVALUATE = frozenset(f"evaluate.{field.name}" for field in fields(EvaluateConfig))
+HEAD = frozenset(f"head.{option.name}" for option in fields(HeadConfig))
 TRAIN = frozenset(
     f"train.{name}"
     for name in (

@@ -107,10 +107,10 @@ def _take_paths(
     tasks = content.get("tasks")
     for task in tasks.values() if isinstance(tasks, dict) else ():
         sections.append(task.get("data") if isinstance(task, dict) else None)
-    for one in sections:
+    for data_section in sections:
         for key in ("train", "validation"):
-            if isinstance(one, dict) and isinstance(one.get(key), list):
-                one[key] = [absolute(path) for path in one[key]]
+            if isinstance(data_section, dict) and isinstance(data_section.get(key), list):
+                data_section[key] = [absolute(path) for path in data_section[key]]
     vectors = content.get("train", {}).get("word_vectors")
     if isinstance(vectors, str):
         content["train"]["word_vectors"] = absolute(vectors)
@@ -131,7 +131,7 @@ def _checked(content: dict[str, Any]) -> RunConfig:
     run = parse(RunConfig, content)
     task = task or task_to_train(run.task)
     if run.tasks and "tasks" not in task.settings:
-        able = ", ".join(one.name for one in all_tasks() if "tasks" in one.settings)
+        able = ", ".join(known.name for known in all_tasks() if "tasks" in known.settings)
         raise UsageError(f"tasks is for {able}, but the task is {task.name}; leave it out")
     if not run.data.train and not run.tasks:
         raise UsageError(
@@ -196,10 +196,10 @@ def refuse_unread(
     }
     for section, kind in SECTIONS.items():
         values = vars(vars(run)[section])
-        for one in fields(kind):
-            name = f"{section}.{one.name}"
-            default = defaults.get(section, {}).get(one.name, one.default)
-            if one.name not in given[section] or values[one.name] in (one.default, default):
+        for field in fields(kind):
+            name = f"{section}.{field.name}"
+            default = defaults.get(section, {}).get(field.name, field.default)
+            if field.name not in given[section] or values[field.name] in (field.default, default):
                 continue
             if name not in task.settings:
                 raise UsageError(unread_setting(name, task.name))
@@ -217,7 +217,7 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
     """The model of a run that begins with pretrained weights: their own. Raises UsageError where another is
     asked for, or where the task cannot begin so."""
     if not task.pretrained:
-        able = ", ".join(one.name for one in all_tasks() if one.pretrained)
+        able = ", ".join(known.name for known in all_tasks() if known.pretrained)
         raise UsageError(f"--from is for {able}, but the task is {task.name}")
     found = run_folder.encoder_of(model["from"])
     part, families = READS_FOR_HEADS.get(found, found), families_for(task)

@@ -204,7 +204,7 @@ def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) ->
 def unread_fields_reset(loaded: run_folder.LoadedRun, task: str) -> dict[str, Any]:
     """Fields of a pretrained model that another task than its own does not read -> their defaults."""
     kind = model_family(loaded.model_type)[0]
-    defaults = {one.name: one.default for one in dataclasses.fields(kind)}
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     found = {}
     for name, tasks in fields_of_tasks(kind).items():
         value = vars(loaded.model.config)[name]

@@ -38,11 +38,11 @@ def training_cost(
         activations.append(_training_step(model, objective, optimizer, data, rows, run))
         seconds.append(time.perf_counter() - started)
     step_seconds = float(np.median(seconds[1:]))
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # a gradient and the two moments of Adam are each as large as what is trained
     memory = _bytes(model.parameters()) + 3 * _bytes(trained)
     return {
-        "parameters": sum(one.numel() for one in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "trained_parameters": sum(one.numel() for one in trained),
         "memory_of_the_model_mib": round(memory / MEBIBYTE, 1),
         "memory_of_the_longest_batch_mib": round(activations[0] / MEBIBYTE, 1),
@@ -52,7 +52,7 @@ def training_cost(
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(one.numel() * one.element_size() for one in tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _training_step(

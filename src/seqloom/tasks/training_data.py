@@ -116,7 +116,7 @@ def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) 
         return
     path = folder / run_folder.DATA
     try:
-        before = [one["sha256"] for one in files.read_json(path)["files"]]
+        before = [file["sha256"] for file in files.read_json(path)["files"]]
     except (KeyError, TypeError):
         raise FolderError("must list the files of the training, but does not", path) from None
     pairs = zip(before, fingerprints, strict=False)
@@ -164,7 +164,9 @@ def impossible_targets(
     others that are `predicted`. What the output of a model that predicts a next token leaves out."""
     special_ids = tokenizer.special_ids
     of_texts = (special_ids.unk,) if tokenizer.has_unknown else ()
-    return tuple(one for one in special_ids.forbidden if one not in (*of_texts, *predicted))
+    return tuple(
+        token_id for token_id in special_ids.forbidden if token_id not in (*of_texts, *predicted)
+    )
 
 
 def new_model(run: RunConfig, vocabulary_size: int, suppressed: tuple[int, ...] = ()) -> NewModel:

@@ -51,8 +51,8 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
         )
     family = str(run.model["name"])
     if issubclass(model_family(family)[1], FittedModel):
-        for one in fields(TrainConfig):
-            name = f"train.{one.name}"
+        for field in fields(TrainConfig):
+            name = f"train.{field.name}"
             if name not in FITTED:
                 reasons[name] = (
                     f"{name} changes nothing for {family}, which is estimated without gradients"

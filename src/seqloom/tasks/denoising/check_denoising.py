@@ -37,7 +37,7 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     rows = next(data.batches(0, 0))
     texts = [windows.text(data.corpus, int(row)) for row in rows]
     noisy = [windows.denoising(data.corpus, int(row)) for row in rows]
-    corrupted = sum(int(one.corrupted.sum()) for one in noisy)
+    corrupted = sum(int(noisy_row.corrupted.sum()) for noisy_row in noisy)
     training = {
         "noise": ", ".join(windows.names),
         "window": windows.plan.window,

@@ -63,8 +63,8 @@ class NoisyWindows:
         where a batch has fewer rows than there are workers."""
         noisy = [self.denoising(corpus, int(row)) for row in (rows if len(rows) else whole[:1])]
         batch = pair_batch(
-            [one.source.tolist() for one in noisy],
-            [one.target.tolist() for one in noisy],
+            [row.source.tolist() for row in noisy],
+            [row.target.tolist() for row in noisy],
             self.tokenizer.special_ids,
         )
         if len(rows):
@@ -165,7 +165,7 @@ def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindow
 def _between_documents(tokenizer: StoredTokenizer) -> int | None:
     """A line break or a blank, where the last word of a document and the first of the next would be one word
     without it (byte-level BPE, bytes, characters)."""
-    spelled = (one.decode("utf-8", "ignore").strip() for one in tokenizer.token_bytes)
+    spelled = (token.decode("utf-8", "ignore").strip() for token in tokenizer.token_bytes)
     word = next(filter(None, spelled), "a")
     (ids,) = tokenizer.encode([word])
     if tokenizer.decode([*ids, *ids]) != 2 * word:

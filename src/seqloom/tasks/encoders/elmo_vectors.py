@@ -79,7 +79,7 @@ class ElmoVectors(ExplainedModel):
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """`(texts, width)`: the vector of each text; that of a blank one is 0."""
-        found = [one.vector for one in self.stream(texts)]
+        found = [text.vector for text in self.stream(texts)]
         return np.stack(found) if found else np.zeros((0, 2 * self.elmo.config.projection), "f4")
 
     predict = vectors
@@ -92,11 +92,11 @@ class ElmoVectors(ExplainedModel):
         """The vector of each line of a file, and in full the layers of its tokens."""
         self.check("predict", request, paths)
         texts = each_text(single_path(paths), data_config(self.folder, request.data))
-        for one in self.stream(texts, 1 if request.interactive else CHUNK):
-            numbers = one.vector.tolist()
+        for vectors in self.stream(texts, 1 if request.interactive else CHUNK):
+            numbers = vectors.vector.tolist()
             tokens = [
-                {"token": token, "layers": one.layers[:, at].tolist()}
-                for at, token in enumerate(one.tokens)
+                {"token": token, "layers": vectors.layers[:, index].tolist()}
+                for index, token in enumerate(vectors.tokens)
             ]
             line = " ".join(f"{number:.8g}" for number in numbers)
             yield Answer(line, {"vector": numbers, "tokens": tokens})
@@ -129,8 +129,8 @@ class ElmoVectors(ExplainedModel):
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[TextVectors]:
         """The vectors of any number of texts, in order; memory is bounded by the chunk."""
-        for some in chunked(texts, chunk):
-            yield from self._encode(some)
+        for batch in chunked(texts, chunk):
+            yield from self._encode(batch)
 
     @torch.inference_mode()
     def _encode(self, texts: Sequence[str]) -> list[TextVectors]:
@@ -142,7 +142,7 @@ class ElmoVectors(ExplainedModel):
         spelled = WordCharacters(words=SequenceArray.of(ids), characters=SequenceArray.of(letters))
         nothing = np.zeros((1 + self.elmo.config.layers, 0, width), np.float32)
         found = [TextVectors(np.zeros(width, np.float32), [], nothing) for _ in texts]
-        read = [index for index, one in enumerate(ids) if one]
+        read = [index for index, token_id in enumerate(ids) if token_id]
         for batch in batches([len(ids[index]) for index in read], device):
             rows = [read[position] for position in batch]
             tokens, characters = pad([ids[row] for row in rows], -1), None
@@ -191,7 +191,7 @@ def spelling_of(model: Elmo, tokenizer: StoredTokenizer) -> TokenSpelling | None
 
 def letters_of(spelling: TokenSpelling | None) -> Tensor | None:
     """`(vocabulary, letters)`: the bytes of each id, -1 at padding."""
-    return None if spelling is None else pad([one or [-1] for one in spelling.known], -1)
+    return None if spelling is None else pad([row or [-1] for row in spelling.known], -1)
 
 
 @final
@@ -222,10 +222,10 @@ def both_likelihoods(
     directions = [(ElmoDirection(model, letters, False), special_ids, 1)]
     directions += [(ElmoDirection(model, letters, True), reverse, -1)]
     sums = [CorpusLikelihood.empty(special_ids) for _ in directions]
-    for some in document_batches(documents):
+    for batch in document_batches(documents):
         for corpus, (direction, marks, step) in zip(sums, directions, strict=True):
-            scores = score_texts(direction, [document.ids[::step] for document in some], marks)
-            for document, score in zip(some, scores, strict=True):
+            scores = score_texts(direction, [document.ids[::step] for document in batch], marks)
+            for document, score in zip(batch, scores, strict=True):
                 corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return sums[0], sums[1]
 

@@ -82,9 +82,9 @@ class ReplacedTokenFinder(TextModel):
     ) -> Iterator[tuple[str, list[Judged]]]:
         """Each text and its tokens. One that is too long is a DataError that names `path` and its number."""
         first, number = len(self.tokenizer.special_ids.prefix), 0
-        for some in chunked(texts, chunk):
+        for batch in chunked(texts, chunk):
             rows = [
-                encoder_ids(ids, self.tokenizer.special_ids) for ids in self.tokenizer.encode(some)
+                encoder_ids(ids, self.tokenizer.special_ids) for ids in self.tokenizer.encode(batch)
             ]
             for row in rows:
                 number += 1
@@ -95,7 +95,9 @@ class ReplacedTokenFinder(TextModel):
                         path,
                         number,
                     )
-            found = zip(some, self.tokenizer.offsets(some), self._probabilities(rows), strict=True)
+            found = zip(
+                batch, self.tokenizer.offsets(batch), self._probabilities(rows), strict=True
+            )
             for text, offsets, probabilities in found:
                 own = probabilities[first : first + len(offsets)]
                 yield text, [Judged(*span, one) for span, one in zip(offsets, own, strict=True)]

@@ -116,8 +116,8 @@ class SentenceEncoder(ExplainedModel):
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
         truncated = 0
         try:
-            for some in chunked(texts, chunk):
-                vectors, more = self._encode(some)
+            for batch in chunked(texts, chunk):
+                vectors, more = self._encode(batch)
                 truncated += more
                 yield from vectors
         finally:
@@ -136,7 +136,7 @@ class SentenceEncoder(ExplainedModel):
         if self.pooling.lower_case:
             texts = [text.lower() for text in texts]
         ids = self.tokenizer.encode(texts)
-        rows = [encoder_ids(one[: self.room], self.tokenizer.special_ids) for one in ids]
+        rows = [encoder_ids(text_ids[: self.room], self.tokenizer.special_ids) for text_ids in ids]
         # a blank text without special tokens has nothing to be read: its vector is 0
         read = [index for index, row in enumerate(rows) if row]
         for batch in batches([len(rows[index]) for index in read], device_of(self.encoder)):
@@ -144,7 +144,7 @@ class SentenceEncoder(ExplainedModel):
             vectors[indices] = (
                 self._pooled([rows[index] for index in indices]).float().cpu().numpy()
             )
-        return vectors, sum(len(one) > self.room for one in ids)
+        return vectors, sum(len(text_ids) > self.room for text_ids in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
         hidden, inputs = encoded(self.encoder, rows)
@@ -209,7 +209,7 @@ def evaluate_similarity(
     inputs = [(place(pair.path, pair.line), pair.shown) for pair in pairs]
     examples = similarity_examples(inputs, scores, cosines)
     metrics = correlations(cosines, scores) | {"pairs": len(pairs)}
-    return Evaluation(metrics, outputs=[one.answer for one in examples], examples=examples)
+    return Evaluation(metrics, outputs=[example.answer for example in examples], examples=examples)
 
 
 def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

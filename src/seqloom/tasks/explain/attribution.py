@@ -88,7 +88,7 @@ def _replacement(given: ModelInput) -> tuple[int | None, str]:
 def _lines(words: Sequence[Word], shares: Sequence[float]) -> list[str]:
     """The words that add or take most, first."""
     order = sorted(range(len(words)), key=lambda at: -abs(shares[at]))
-    return [f"{shares[at]:+.4f}\t{printable(words[at].text)}" for at in order[:MOST_LINES]]
+    return [f"{shares[index]:+.4f}\t{printable(words[index].text)}" for index in order[:MOST_LINES]]
 
 
 def _draw(words: Sequence[Word], shares: Sequence[float], title: str, how: str) -> alt.LayerChart:

@@ -190,9 +190,9 @@ class ExplainedModel(TextModel):
             vectors, kept = self.word_table(points.names)
             missing = "which have no vector"
             return explain_space(look.show, points, vectors, kept, f"Words of {place}", missing)
-        kept = [at for at, text in enumerate(points.names) if text.strip()]
+        kept = [index for index, text in enumerate(points.names) if text.strip()]
         with torch.inference_mode():
-            rows = [self.text_vector(points.names[at]).double().cpu() for at in kept]
+            rows = [self.text_vector(points.names[index]).double().cpu() for index in kept]
         texts = torch.stack(rows).numpy() if rows else np.zeros((0, 1))
         return explain_space(
             look.show, points, texts, kept, f"Texts as {place} reads them", "blank"

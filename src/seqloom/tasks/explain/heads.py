@@ -83,7 +83,9 @@ def explain_induction(run: LoadedRun, seed: int = 0) -> Explanation:
     start = list(special_ids.bos)
     spelled = run.tokenizer.token_bytes
     ordinary = [
-        one for one in range(len(spelled)) if spelled[one] and one not in special_ids.forbidden
+        token_id
+        for token_id in range(len(spelled))
+        if spelled[token_id] and token_id not in special_ids.forbidden
     ]
     context = context_of(model)
     length = LENGTH if context is None else min(LENGTH, (context - len(start)) // 2)

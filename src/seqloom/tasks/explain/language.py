@@ -85,7 +85,7 @@ def explain_lens(given: ModelInput, look: Look) -> Explanation:
     best = by_layer.max(dim=-1)
     probabilities = best.values.double().exp()
     tokens = [given.tokenizer.pieces(row) for row in best.indices.tolist()]
-    following = torch.tensor([max(one, 0) for one in said.following])
+    following = torch.tensor([max(token_id, 0) for token_id in said.following])
     of_text = by_layer.gather(2, following.expand(len(by_layer), -1)[..., None])[..., 0]
     rows = ["embedding", *(f"layer {number}" for number in range(1, len(by_layer)))]
     columns = list(given.sides[said.side])[-len(said.following) :]
@@ -102,7 +102,7 @@ def explain_lens(given: ModelInput, look: Look) -> Explanation:
         rows=rows[::-1],
         name="its probability",
         highest=1.0,
-        texts=[[printable(one) for one in row] for row in reversed(tokens)],
+        texts=[[printable(piece) for piece in row] for row in reversed(tokens)],
     )
     return Explanation(
         show="lens",
@@ -174,6 +174,6 @@ def heads_lines(part: str, values: Tensor) -> list[str]:
     every, heads = values.flatten(), values.shape[1]
     order = every.abs().argsort(descending=True)[:SHOWN_HEADS].tolist()
     return [
-        f"{float(every[at]):+.4f}\t{part} layer {at // heads + 1}, head {at % heads + 1}"
-        for at in order
+        f"{float(every[index]):+.4f}\t{part} layer {index // heads + 1}, head {index % heads + 1}"
+        for index in order
     ]

@@ -45,7 +45,7 @@ def explain_gates(given: ModelInput, look: Look) -> Explanation:
     bits = _surprise(given, states, steps)
     numbers = {
         "layer": states.name,
-        "layers": [one.name for one in found],
+        "layers": [layer.name for layer in found],
         "tokens": steps,
         "values": {name: value[:, : len(steps)].tolist() for name, value in states.values.items()},
         "surprisal": bits,

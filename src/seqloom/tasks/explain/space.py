@@ -47,9 +47,9 @@ def read_points(
             # a quotation mark is part of a text
             rows = [line.split("\t") for line in text.splitlines() if line.strip()]
     elif commas:
-        rows = [[word.strip()] for one in given for word in one.split(",") if word.strip()]
+        rows = [[word.strip()] for text in given for word in text.split(",") if word.strip()]
     else:
-        rows = [[one] for one in given]
+        rows = [[word] for word in given]
     names, groups, name = rows, None, "group"
     if column is not None:
         header = names[0] if names else []
@@ -73,10 +73,10 @@ def explain_space(
     show: str, points: NamedPoints, vectors: Vectors, kept: Sequence[int], title: str, missing: str
 ) -> Explanation:
     """`kept`: the numbers of the names that have a vector. `missing` says why others have none."""
-    names = [points.names[at] for at in kept]
-    groups = None if points.groups is None else [points.groups[at] for at in kept]
+    names = [points.names[index] for index in kept]
+    groups = None if points.groups is None else [points.groups[index] for index in kept]
     there = set(kept)
-    left_out = [name for at, name in enumerate(points.names) if at not in there]
+    left_out = [name for index, name in enumerate(points.names) if index not in there]
     projection: Projection = principal_axes(vectors)
     first, second = projection.shares
     lines = [f"{first:.1%} and {second:.1%} of the variance are on the two axes"]
@@ -106,7 +106,14 @@ def embedded_words(
 ) -> tuple[Vectors, list[int]]:
     """The mean of the embeddings of each word's tokens, and the numbers of the words that have any; an
     unknown token has none."""
-    kept = [at for at, ids in enumerate(encoded) if ids and all(one != unknown for one in ids)]
-    rows = [table.weight[torch.tensor(list(encoded[at]))].double().mean(dim=0).cpu() for at in kept]
+    kept = [
+        index
+        for index, ids in enumerate(encoded)
+        if ids and all(token_id != unknown for token_id in ids)
+    ]
+    rows = [
+        table.weight[torch.tensor(list(encoded[index]))].double().mean(dim=0).cpu()
+        for index in kept
+    ]
     vectors: Tensor = torch.stack(rows) if rows else torch.zeros(0, table.embedding_dim)
     return vectors.numpy(), kept

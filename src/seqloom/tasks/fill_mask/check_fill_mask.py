@@ -77,14 +77,14 @@ def _training(data: MaskedCorpus) -> Figures:
     timed = list(islice(data.batches(0, 0), TIMED_STEPS + 1))
     batches = [data.load(rows, rows) for rows in timed]
     rows = sum(map(len, timed))
-    read = sum(int((one.tokens >= 0).sum()) for one in batches)
-    chosen = sum(int((one.targets != IGNORE).sum()) for one in batches)
+    read = sum(int((batch.tokens >= 0).sum()) for batch in batches)
+    chosen = sum(int((batch.targets != IGNORE).sum()) for batch in batches)
     steps = data.batches_an_epoch()
     rows_an_epoch = sum(map(len, data.batches(0, 0)))
     return {
         "masks": train.mask_units,
         "sentence_pairs": train.sentence_pairs,
-        "longest_row": max(one.tokens.shape[1] for one in batches),
+        "longest_row": max(batch.tokens.shape[1] for batch in batches),
         "rows_a_batch": len(timed[0]),
         "batches_an_epoch": steps,
         "tokens_that_an_epoch_reads_about": round(read / rows * rows_an_epoch),
@@ -105,7 +105,7 @@ def _first_batch(data: MaskedCorpus) -> list[dict[str, object]]:
         batch.labels.tolist(),
         strict=True,
     ):
-        length = sum(one >= 0 for one in tokens)
+        length = sum(token >= 0 for token in tokens)
         begins = data.rows.begins(data.corpus, row)
         view.append(
             {
@@ -120,15 +120,15 @@ def _first_batch(data: MaskedCorpus) -> list[dict[str, object]]:
 
 def _shown_rows(first_batch: Sequence[Figures]) -> list[Row]:
     rows: list[Row] = []
-    for one in first_batch:
+    for row in first_batch:
         words = []
-        for read, true in zip(one["inputs"], one["targets"], strict=True):
+        for read, true in zip(row["inputs"], row["targets"], strict=True):
             piece = read.strip(" ")
             if true is not None:
                 true = true.strip(" ")
                 piece = MARK.format(piece if piece == true else f"{true}→{piece}")
             words.append(piece)
-        rows.append((str(one["line"]), " ".join(words)))
-        if one["label"] is not None:
-            rows.append(("  the second text", str(one["label"])))
+        rows.append((str(row["line"]), " ".join(words)))
+        if row["label"] is not None:
+            rows.append(("  the second text", str(row["label"])))
     return rows

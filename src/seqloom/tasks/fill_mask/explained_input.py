@@ -58,7 +58,7 @@ def explained_input(bert: Bert, tokenizer: StoredTokenizer, text: str, look: Loo
 def _words(tokenizer: StoredTokenizer, text: str, ids: Sequence[int]) -> list[Word]:
     """The words between masks."""
     mask, first = tokenizer.special_ids.mask, len(tokenizer.special_ids.prefix)
-    ends = [at for at, one in enumerate(ids) if one == mask] + [len(ids)]
+    ends = [index for index, token_id in enumerate(ids) if token_id == mask] + [len(ids)]
     parts = [text] if mask is None else text.split(tokenizer.pieces([mask])[0])
     words: list[Word] = []
     begin = 0

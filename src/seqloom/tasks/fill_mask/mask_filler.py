@@ -132,7 +132,7 @@ class MaskFiller(ExplainedModel):
         documents = list(each_document(paths, data, self.tokenizer))
         if not documents:
             raise DataError("there must be at least one document, but there is none", paths[0])
-        metrics = self._of_masks([one.ids for one in documents])
+        metrics = self._of_masks([document.ids for document in documents])
         logger.info(
             f"masked loss {metrics['masked_loss']:.4f}, accuracy {metrics['masked_accuracy']:.2f} %; now each"
             " token is masked alone"
@@ -146,8 +146,8 @@ class MaskFiller(ExplainedModel):
         """Σ log p(u_i | all others) of each text, each token masked in turn (Salazar et al. 2020)."""
         special_ids = self.tokenizer.special_ids
         room = self.bert.context - len(special_ids.prefix) - len(special_ids.suffix)
-        for some in chunked(texts, CHUNK):
-            ids = self.tokenizer.encode(some)
+        for chunk in chunked(texts, CHUNK):
+            ids = self.tokenizer.encode(chunk)
             if (longest := max(map(len, ids), default=0)) > room:
                 raise UsageError(
                     f"a text must have at most {room} tokens to be scored by"
@@ -190,10 +190,12 @@ class MaskFiller(ExplainedModel):
         empty.
         """
         number = 0
-        for some in chunked(texts, chunk):
-            ids = [encoder_ids(one, self.tokenizer.special_ids) for one in self._ids(some)]
+        for batch in chunked(texts, chunk):
+            ids = [
+                encoder_ids(text_ids, self.tokenizer.special_ids) for text_ids in self._ids(batch)
+            ]
             wanted = []
-            for i, text in enumerate(some):
+            for i, text in enumerate(batch):
                 number += 1
                 problem = self._problem(text, ids[i])
                 if problem is None and self.mask in ids[i]:
@@ -203,9 +205,9 @@ class MaskFiller(ExplainedModel):
                         "too long" if self.mask in ids[i] else f"no {self.spelling}", path, number
                     )
                 elif problem is not None:
-                    yield from self._filled(some[:i], ids, wanted, n_best)
+                    yield from self._filled(batch[:i], ids, wanted, n_best)
                     raise DataError(problem, path, number)
-            yield from self._filled(some, ids, wanted, n_best)
+            yield from self._filled(batch, ids, wanted, n_best)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode_masked(texts)

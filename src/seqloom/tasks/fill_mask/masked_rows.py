@@ -159,9 +159,9 @@ class MaskedRows:
             for row, text in zip(used, texts, strict=True)
         ]
         batch = MaskedBatch(
-            tokens=pad([one.inputs.tolist() for one in masked], -1),
+            tokens=pad([row.inputs.tolist() for row in masked], -1),
             segments=pad([text.segments.tolist() for text in texts], 0),
-            targets=pad([one.targets.tolist() for one in masked], IGNORE),
+            targets=pad([row.targets.tolist() for row in masked], IGNORE),
             labels=labels,
             label_weights=torch.full((len(used),), label_weight),
             uniform=pad_sequence(uniform, batch_first=True),
@@ -182,8 +182,8 @@ class MaskedRows:
         each makes the masks of all, beside those that it has made."""
         chosen = tokens = 0
         for row in whole.tolist():
-            one = made.get(row) or self.masked(corpus, row, self.text(corpus, row).ids)
-            targets = one.targets
+            masked = made.get(row) or self.masked(corpus, row, self.text(corpus, row).ids)
+            targets = masked.targets
             chosen += int((targets != IGNORE).sum())
             tokens += len(targets)
         return chosen, tokens

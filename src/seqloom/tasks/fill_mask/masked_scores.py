@@ -29,7 +29,7 @@ def measure_masked(model: nn.Module, rows: MaskedRows, corpus: CorpusStore) -> d
     of_tokens, of_labels = [], []
     rows = rows.measured(corpus)
     for numbers in rows.epoch(corpus, MEASURED):
-        batch = MaskedBatch(*(one.to(device) for one in rows.batch(corpus, numbers, numbers)))
+        batch = MaskedBatch(*(part.to(device) for part in rows.batch(corpus, numbers, numbers)))
         hidden, is_chosen = bert.encode_batch(batch), batch.targets != IGNORE
         of_tokens.append(
             _row_sums(bert.logits(hidden[is_chosen]), batch.targets[is_chosen], is_chosen)

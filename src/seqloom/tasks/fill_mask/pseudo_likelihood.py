@@ -35,19 +35,19 @@ def measure_alone(
     """
     room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
     corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
-    for some in document_batches(iter(documents)):
+    for batch in document_batches(iter(documents)):
         parts: list[list[int]] = []
         owners: list[int] = []
-        for index, document in enumerate(some):
+        for index, document in enumerate(batch):
             for first in range(0, len(document.ids), room):
                 parts.append(document.ids[first : first + room].tolist())
                 owners.append(index)
-        scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
+        scores: list[list[Floats]] = [[np.zeros(0)] for _ in batch]
         for index, log_probs in zip(
             owners, pseudo_log_probs(model, parts, special_ids, mask), strict=True
         ):
             scores[index].append(log_probs)
-        for document, log_probs_of_parts in zip(some, scores, strict=True):
+        for document, log_probs_of_parts in zip(batch, scores, strict=True):
             score = TextScore(np.concatenate(log_probs_of_parts), None, False)
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     counts = ("documents", "tokens", "words", "bytes", "unknown_percent")

@@ -24,7 +24,7 @@ def measure_replaced(model: Electra, rows: MaskedRows, corpus: CorpusStore) -> d
     device, sums = device_of(model), torch.zeros(8, dtype=torch.float64)
     rows = rows.measured(corpus)
     for numbers in rows.epoch(corpus, MEASURED):
-        batch = MaskedBatch(*(one.to(device) for one in rows.batch(corpus, numbers, numbers)))
+        batch = MaskedBatch(*(part.to(device) for part in rows.batch(corpus, numbers, numbers)))
         made = model(batch.tokens, batch.targets, batch.uniform, batch.segments)
         chosen, mask = batch.targets != IGNORE, batch.tokens >= 0
         wanted = batch.targets[chosen]
@@ -36,7 +36,7 @@ def measure_replaced(model: Electra, rows: MaskedRows, corpus: CorpusStore) -> d
             ((made.scores > 0) == made.replaced)[mask].sum(),
             made.replaced.sum(),
         )
-        sums += torch.stack([one.double().cpu() for one in numbers_of_batch])
+        sums += torch.stack([numbers.double().cpu() for numbers in numbers_of_batch])
     masked, chosen_tokens, filled, sampled, binary, tokens, right, replaced = sums.tolist()
     masked, binary = masked / max(chosen_tokens, 1), binary / max(tokens, 1)
     share = replaced / max(tokens, 1)

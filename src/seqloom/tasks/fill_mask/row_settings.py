@@ -57,7 +57,7 @@ def masked_rows(
             room=room,
             rows=rows,
             static=train.static_masks,
-            ends_sentence=np.array([ends_sentence(one) for one in tokenizer.token_bytes]),
+            ends_sentence=np.array([ends_sentence(token) for token in tokenizer.token_bytes]),
             special_ids=ids,
         )
     options = MaskOptions.of(

@@ -254,7 +254,9 @@ class ImageReader:
     def _store(self, paths: Sequence[str], used: Sequence[str], name: str) -> ImageStore:
         # the paths count as well as the content: a label is the name of a folder
         hashes = [
-            [one["path"], one["sha256"]] for one in self.fingerprints if one["path"] in set(used)
+            [file["path"], file["sha256"]]
+            for file in self.fingerprints
+            if file["path"] in set(used)
         ]
         identity: dict[str, object] = {"paths": list(paths), "files": hashes}
         if not self.labelled:

@@ -279,7 +279,7 @@ class _Search:
 
     def best(self) -> list[Completion]:
         """The likeliest completions. One that ends in a part of a character is none."""
-        ranked = sorted(self._found.items(), key=lambda one: (-one[1], one[0]))
+        ranked = sorted(self._found.items(), key=lambda pair: (-pair[1], pair[0]))
         whole = [(text.decode(), ended, mass) for (text, ended), mass in ranked if _whole(text)]
         return [
             Completion(text, min(1.0, mass / self._typed), ended)

@@ -98,24 +98,26 @@ def score_documents(
     special_ids: SpecialIds = SPECIAL_IDS,
 ) -> CorpusLikelihood:
     corpus = CorpusLikelihood.empty(special_ids)
-    for some in document_batches(documents):
-        scores = score_texts(model, [document.ids for document in some], special_ids, stride=stride)
-        for document, score in zip(some, scores, strict=True):
+    for batch in document_batches(documents):
+        scores = score_texts(
+            model, [document.ids for document in batch], special_ids, stride=stride
+        )
+        for document, score in zip(batch, scores, strict=True):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return corpus
 
 
 def document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    some: list[Document] = []
+    batch: list[Document] = []
     size = 0
     for document in documents:
-        some.append(document)
+        batch.append(document)
         size += len(document.ids) + 1
         if size >= CHUNK:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def stride_of(model: object, stride: int | None) -> int | None:

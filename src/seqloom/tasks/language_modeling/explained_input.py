@@ -111,7 +111,7 @@ def after_rows(
     """log p of a target after each row `(rows, steps)`, -1 at the end of a shorter one: `(rows,)`."""
     inputs, wanted = [], []
     for row in rows.tolist():
-        ids = [one for one in row if one >= 0]
+        ids = [token_id for token_id in row if token_id >= 0]
         inputs.append([*ids, *target[:-1]])
         wanted.append([IGNORE] * (len(ids) - 1) + list(target))
     tokens = pad(inputs, special_ids.pad).to(rows.device)

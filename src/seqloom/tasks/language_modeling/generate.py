@@ -192,7 +192,7 @@ def blank_notice(tokenizer: Tokenizer, prompts: Sequence[str]) -> str:
     whole, stripped = tokenizer.encode([ending[0], ending[0].rstrip(" ")])
     if whole == stripped:
         reason = "this tokenizer does not read it there, and the text has its own blank before its first word"
-    elif any(one[:1] == b" " and one.strip() for one in tokenizer.token_bytes):
+    elif any(token[:1] == b" " and token.strip() for token in tokenizer.token_bytes):
         reason = (
             "the tokens of this model have the blank before a word, so hardly any text that it was trained on"
             " goes on after a blank alone"

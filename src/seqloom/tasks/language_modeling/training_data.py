@@ -158,10 +158,10 @@ class DocumentSplit:
         """Those of the training text (`data.phrases`)."""
         phrases, threshold = Phrases(self.data), self.data.phrases or math.inf
         phrases.learn((piece.text for piece in self._read_training(notices=False)), threshold)
-        some = [f"{a}_{b} ({count:,})" for (a, b), count in islice(phrases.counts.items(), 5)]
+        examples = [f"{a}_{b} ({count:,})" for (a, b), count in islice(phrases.counts.items(), 5)]
         logger.info(
             f"data.phrases={threshold:g} joins {counted(len(phrases.counts), 'pair')} of words"
-            + (f", the most frequent {', '.join(some)}" if some else "")
+            + (f", the most frequent {', '.join(examples)}" if examples else "")
         )
         return phrases
 
@@ -226,7 +226,7 @@ def prepare_stores(
     def build(
         pieces: Callable[[], Iterator[DocumentPiece]], part: str, paths: Sequence[str]
     ) -> CorpusStore:
-        hashes = [one["sha256"] for one in fingerprints if one["path"] in paths]
+        hashes = [file["sha256"] for file in fingerprints if file["path"] in paths]
         identity = {"files": hashes, "part": part, **common}
         return build_corpus(
             pieces, tokenizer, identity, cache_folder(Path(paths[0])), corpus_progress(part)

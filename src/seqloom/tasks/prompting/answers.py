@@ -121,18 +121,18 @@ class LanguageModelAnswers:
 
     def score(self, pairs: Sequence[tuple[str, str]], *, greedy: bool = False) -> list[LogProb]:
         planned = self._plan(list(pairs))
-        spans = [span for one in planned for span in (one.whole, one.prompt) if span is not None]
+        spans = [span for plan in planned for span in (plan.whole, plan.prompt) if span is not None]
         pad_id = self.tokenizer.special_ids.pad
         found = span_scores(self.model, self._states, spans, pad_id, greedy=greedy)
         scores = []
-        for one in planned:
-            if one.whole is None:
-                scores.append(LogProb(self._long(one), one.tokens, False, True))
+        for plan in planned:
+            if plan.whole is None:
+                scores.append(LogProb(self._long(plan), plan.tokens, False, True))
                 continue
-            value, is_greedy = found[one.whole]
-            if one.prompt is not None:
-                value -= found[one.prompt][0]
-            scores.append(LogProb(value, one.tokens, is_greedy, one.cut))
+            value, is_greedy = found[plan.whole]
+            if plan.prompt is not None:
+                value -= found[plan.prompt][0]
+            scores.append(LogProb(value, plan.tokens, is_greedy, plan.cut))
         return scores
 
     def _long(self, answer: _PlannedAnswer) -> float:
@@ -148,7 +148,9 @@ class LanguageModelAnswers:
         for prompt, answer in pairs:
             stripped = prompt.rstrip()
             moved.append((stripped, prompt[len(stripped) :] + answer))
-        named = dict.fromkeys(text for one, answer in moved for text in (one, one + answer))
+        named = dict.fromkeys(
+            text for prompt, answer in moved for text in (prompt, prompt + answer)
+        )
         encoded = self.tokenizer.encode(list(named))
         texts = {text: tuple(ids) for text, ids in zip(named, encoded, strict=True)}
         planned = []
@@ -195,9 +197,9 @@ class LanguageModelAnswers:
 
 def _common(first: Ids, second: Ids) -> int:
     """How many ids both begin with."""
-    for at, (one, other) in enumerate(zip(first, second, strict=False)):
+    for position, (one, other) in enumerate(zip(first, second, strict=False)):
         if one != other:
-            return at
+            return position
     return min(len(first), len(second))
 
 
@@ -249,7 +251,7 @@ class TextPairAnswers:
         return room
 
     def _states(self, prompts: Sequence[Ids]) -> State:
-        sources = source_batch([list(one) for one in prompts], self.tokenizer.special_ids)
+        sources = source_batch([list(prompt) for prompt in prompts], self.tokenizer.special_ids)
         return read_source(self.model, sources.to(device_of(self.model)))
 
 
@@ -275,17 +277,19 @@ def span_scores(
     """log P of each span, and with `greedy` whether it is what greedy decoding writes. `states` reads
     prompts: each one once, whatever is scored after it."""
     unique = sorted(set(spans), key=lambda span: (-len(span.read), span.read))
-    groups = [(read, list(some)) for read, some in groupby(unique, key=lambda span: span.read)]
+    groups = [
+        (read, list(members)) for read, members in groupby(unique, key=lambda span: span.read)
+    ]
     found: dict[Span, tuple[float, bool]] = {}
     first = 0
     while first < len(groups):
         count = max(BATCH_TOKENS // max(len(groups[first][0]), 1), 1)
         batch = groups[first : first + count]
         state = states([read for read, _ in batch])
-        rows = [(at, span) for at, (_, some) in enumerate(batch) for span in some]
+        rows = [(i, span) for i, (_, members) in enumerate(batch) for span in members]
         rows.sort(key=lambda row: len(row[1].scored))
-        for some in _batches(rows):
-            found |= _scored(cast(Decodable, model), state, some, pad_id, greedy=greedy)
+        for members in _batches(rows):
+            found |= _scored(cast(Decodable, model), state, members, pad_id, greedy=greedy)
         first += count
     return found
 
@@ -294,12 +298,12 @@ def _batches(rows: Sequence[tuple[int, Span]]) -> list[list[tuple[int, Span]]]:
     """Rows that are scored together, each of which has a copy of the state of its prompt."""
     batches: list[list[tuple[int, Span]]] = []
     size = 0
-    for at, span in rows:
+    for i, span in rows:
         length = len(span.read) + len(span.scored) + 1
         if not batches or size + length > BATCH_TOKENS:
             batches.append([])
             size = 0
-        batches[-1].append((at, span))
+        batches[-1].append((i, span))
         size += length
     return batches
 
@@ -311,7 +315,7 @@ def _scored(
     inputs = [[*span.first, *span.scored[:-1]] for _, span in rows]
     targets = [[*[IGNORE] * (len(span.first) - 1), *span.scored] for _, span in rows]
     tokens, wanted = pad(inputs, pad_id).to(device), pad(targets, IGNORE).to(device)
-    chosen = select_rows(state, torch.tensor([at for at, _ in rows], device=device))
+    chosen = select_rows(state, torch.tensor([i for i, _ in rows], device=device))
     is_scored = wanted != IGNORE
     if greedy:
         log_probs, ranks, _ = ranked_log_probs(model, tokens, wanted, chosen)

@@ -39,9 +39,9 @@ class ScoredItem(NamedTuple):
 
     def by(self, kind: str) -> Floats:
         """The scores of one kind, `(answers,)`; an impossible answer has -inf."""
-        raw = np.array([one.value for one in self.given])
+        raw = np.array([score.value for score in self.given])
         if kind == "token":
-            raw = raw / [one.tokens for one in self.given]
+            raw = raw / [score.tokens for score in self.given]
         elif kind == "byte":
             raw = raw / np.maximum(self.bytes, 1)
         elif kind == "pmi":

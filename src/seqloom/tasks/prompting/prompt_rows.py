@@ -51,30 +51,30 @@ def read_prompt_rows(
 
 
 def _labelled(paths: Sequence[str], options: DataConfig, report: ReadReport) -> Iterator[PromptRow]:
-    for one in read_labelled(paths, options, report):
-        fields = {"text": one.text, "label": one.labels[0]}
-        if one.second is not None:
-            fields["second"] = one.second
-        yield PromptRow(fields, one.path, one.line)
+    for example in read_labelled(paths, options, report):
+        fields = {"text": example.text, "label": example.labels[0]}
+        if example.second is not None:
+            fields["second"] = example.second
+        yield PromptRow(fields, example.path, example.line)
 
 
 def _choices(paths: Sequence[str], options: DataConfig, report: ReadReport) -> Iterator[PromptRow]:
-    for one in read_choices(paths, options, report):
-        fields = {"text": one.text, "options": list(one.options), "label": one.answer}
-        yield PromptRow(fields, one.path, one.line)
+    for example in read_choices(paths, options, report):
+        fields = {"text": example.text, "options": list(example.options), "label": example.answer}
+        yield PromptRow(fields, example.path, example.line)
 
 
 def _questions(
     paths: Sequence[str], options: DataConfig, report: ReadReport
 ) -> Iterator[PromptRow]:
-    for one in read_questions(paths, options, report):
+    for example in read_questions(paths, options, report):
         answers = {
-            "text": [answer.text for answer in one.answers],
-            "answer_start": [answer.start for answer in one.answers],
+            "text": [answer.text for answer in example.answers],
+            "answer_start": [answer.start for answer in example.answers],
         }
-        about = {"id": one.name, "title": one.group, "context": one.context}
-        fields = {**about, "question": one.question, "answers": answers}
-        yield PromptRow(fields, one.path, one.line)
+        about = {"id": example.name, "title": example.group, "context": example.context}
+        fields = {**about, "question": example.question, "answers": answers}
+        yield PromptRow(fields, example.path, example.line)
 
 
 READERS: dict[str, Callable[[Sequence[str], DataConfig, ReadReport], Iterator[PromptRow]]] = {
@@ -107,7 +107,7 @@ def _table_rows(
 def _is_squad(file: DataFile) -> bool:
     refuse_pipe(file.path)  # for it is read once more
     articles = as_list(field_of(read_document(replace(file, report=ReadReport())), "data")) or []
-    return any(as_list(field_of(one, "paragraphs")) for one in articles)
+    return any(as_list(field_of(article, "paragraphs")) for article in articles)
 
 
 def _columns(file: DataFile, form: str) -> Iterator[PromptRow]:
@@ -152,11 +152,11 @@ def _with_numbers(rows: list[PromptRow]) -> list[PromptRow]:
     return [
         row._replace(
             fields={
-                name: numeric[name][at] if name in numeric else value
+                name: numeric[name][index] if name in numeric else value
                 for name, value in row.fields.items()
             }
         )
-        for at, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]
 
 

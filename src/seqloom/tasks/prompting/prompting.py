@@ -77,12 +77,12 @@ def prompt(
     for seed in options.seed_numbers():
         drawn = [] if pool is None else pool.draw(seed)
         for order in range(options.orders):
-            shots = [[] if pool is None else pool.of(one, drawn, seed, order) for one in items]
+            shots = [[] if pool is None else pool.of(item, drawn, seed, order) for item in items]
             answered = list(answerer.answers(items, shots, kinds, f"seed {seed}, order {order}"))
             counts = label_counts(drawn[: options.shots])
             runs.append(PromptRun.of(seed, order, kinds, answered, counts))
             if outputs is not None:
-                lines += [files.json_line(one.summary(seed, order)) for one in answered]
+                lines += [files.json_line(answer.summary(seed, order)) for answer in answered]
     answerer.log_cut(len(items) * len(runs))
     result = PromptResult(
         template=template.name,
@@ -115,7 +115,7 @@ def _items(
     """Rows as items with a right answer, and how many rows are none; `others` have labels too. Raises
     DataError where the right answer is none of the choices, or there is no item."""
     rendered = render(template, rows, options.fields(), options.label_names(), others)
-    items = [one for one in rendered if one.targets]
+    items = [row for row in rendered if row.targets]
     left_out = len(rows) - len(items)
     if left_out:
         logger.info(
@@ -126,15 +126,15 @@ def _items(
             "there must be a row for which the template has a prompt and a right answer, but there is none",
             rows[0].path if rows else None,
         )
-    for one in items:
-        if one.choices is not None and one.targets[0] not in one.choices:
-            listed = ", ".join(repr(choice) for choice in one.choices[:8])
+    for item in items:
+        if item.choices is not None and item.targets[0] not in item.choices:
+            listed = ", ".join(repr(choice) for choice in item.choices[:8])
             raise DataError(
-                f"the right answer {shown(one.targets[0])!r} must be one of the choices"
+                f"the right answer {shown(item.targets[0])!r} must be one of the choices"
                 f" ({shown(listed, 200)}); number the labels with --labels, or"
                 " compute them with --field label=...",
-                one.row.path,
-                one.row.line,
+                item.row.path,
+                item.row.line,
             )
     return items, left_out
 
@@ -226,48 +226,48 @@ class _Answerer:
         is_due, done = every_few_seconds(), 0
         between = self.options.between.replace("\\n", "\n")
         separator = self.options.separator
-        for some in chunked(zip(items, shots, strict=True), CHUNK):
+        for chunk in chunked(zip(items, shots, strict=True), CHUNK):
             prompted = []
-            for item, before in some:
+            for item, before in chunk:
                 content_free = None
                 if item.content_free is not None and "calibrated" in kinds:
                     content_free = joined(before, item.content_free, separator, between)
                 whole = joined(before, item.prompt, separator, between)
                 prompted.append(_Prompted(item, whole, content_free))
             yield from self._written(prompted) if self.writes else self._chosen(prompted, kinds)
-            done += len(some)
+            done += len(chunk)
             if done < len(items) and is_due():
                 logger.info(f"{done:,} of {counted(len(items), 'item')} answered ({title})")
 
     def _chosen(self, prompted: Sequence[_Prompted], kinds: tuple[str, ...]) -> Iterator[Answered]:
         wanted: dict[str, list[tuple[str, str]]] = {"given": [], "alone": [], "content_free": []}
-        for one in prompted:
-            answers = [self.options.separator + choice for choice in one.item.choices or ()]
-            wanted["given"] += [(one.prompt, answer) for answer in answers]
+        for asked in prompted:
+            answers = [self.options.separator + choice for choice in asked.item.choices or ()]
+            wanted["given"] += [(asked.prompt, answer) for answer in answers]
             if "pmi" in kinds:
                 wanted["alone"] += [("", answer) for answer in answers]
-            if one.content_free is not None:
-                wanted["content_free"] += [(one.content_free, answer) for answer in answers]
+            if asked.content_free is not None:
+                wanted["content_free"] += [(asked.content_free, answer) for answer in answers]
         given = iter(self.scorer.score(wanted["given"]))
         alone = iter(self._remembered(wanted["alone"]))
         content_free = iter(self._remembered(wanted["content_free"]))
-        for one in prompted:
-            choices = one.item.choices or ()
+        for asked in prompted:
+            choices = asked.item.choices or ()
             item = ScoredItem(
                 given=[next(given) for _ in choices],
                 bytes=[len(choice.encode()) for choice in choices],
                 alone=[next(alone) for _ in choices] if "pmi" in kinds else None,
                 content_free=None
-                if one.content_free is None
+                if asked.content_free is None
                 else [next(content_free) for _ in choices],
             )
             if any(score.cut for score in item.given):
-                self._count_cut(one.item)
+                self._count_cut(asked.item)
             scores = {kind: item.by(kind) for kind in kinds}
             chosen = {kind: choose(values) for kind, values in scores.items()}
-            truth = choices.index(one.item.targets[0])
+            truth = choices.index(asked.item.targets[0])
             right = {kind: index == truth for kind, index in chosen.items()}
-            yield Answered(one.item, one.prompt, scores, chosen, right, None)
+            yield Answered(asked.item, asked.prompt, scores, chosen, right, None)
 
     def _remembered(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """log P of answers after prompts that many items share."""
@@ -277,18 +277,18 @@ class _Answerer:
 
     def _written(self, prompted: Sequence[_Prompted]) -> Iterator[Answered]:
         texts = []
-        for one in prompted:
-            text, cut = self.writer.fitting(one.prompt)
+        for asked in prompted:
+            text, cut = self.writer.fitting(asked.prompt)
             if cut:
-                self._count_cut(one.item)
+                self._count_cut(asked.item)
             texts.append(text)
-        for one, text in zip(prompted, map(str.strip, self.writer.write(texts)), strict=True):
-            targets = one.item.targets
+        for asked, text in zip(prompted, map(str.strip, self.writer.write(texts)), strict=True):
+            targets = asked.item.targets
             right = {
                 "normalised": normalised(text) in set(map(normalised, targets)),
                 "exact": text in targets,
             }
-            yield Answered(one.item, one.prompt, {}, {}, right, text)
+            yield Answered(asked.item, asked.prompt, {}, {}, right, text)
 
     def _count_cut(self, item: RenderedRow) -> None:
         if self.options.too_long == "error":

@@ -42,7 +42,7 @@ class Answered(NamedTuple):
             answer = {
                 "options": list(choices),
                 "scores": {
-                    kind: [float(one) if np.isfinite(one) else None for one in values]
+                    kind: [float(score) if np.isfinite(score) else None for score in values]
                     for kind, values in self.scores.items()
                 },
                 "choice": self.chosen,
@@ -76,15 +76,17 @@ class PromptRun:
         answered: Sequence[Answered],
         shots: dict[str, int],
     ) -> PromptRun:
-        right = {kind: np.array([one.right[kind] for one in answered]) for kind in kinds}
-        chosen = {kind: [one.chosen[kind] for one in answered if one.chosen] for kind in kinds}
+        right = {kind: np.array([answer.right[kind] for answer in answered]) for kind in kinds}
+        chosen = {
+            kind: [answer.chosen[kind] for answer in answered if answer.chosen] for kind in kinds
+        }
         ties = {kind: sum(index is None for index in found) for kind, found in chosen.items()}
-        same = {one.item.choices for one in answered}
+        same = {answer.item.choices for answer in answered}
         never: list[str] = []
         if len(same) == 1 and chosen[kinds[0]]:
             (choices,) = same
             taken = set(chosen[kinds[0]])
-            never = [text for at, text in enumerate(choices or ()) if at not in taken]
+            never = [text for index, text in enumerate(choices or ()) if index not in taken]
         return cls(seed=seed, order=order, right=right, ties=ties, shots=shots, never_chosen=never)
 
     def accuracy(self, kind: str) -> Accuracy:
@@ -123,7 +125,9 @@ class PromptResult:
     def never_chosen(self) -> list[str]:
         """Answers that no run chose."""
         others = [set(run.never_chosen) for run in self.runs[1:]]
-        return [name for name in self.runs[0].never_chosen if all(name in one for one in others)]
+        return [
+            name for name in self.runs[0].never_chosen if all(name in answers for answers in others)
+        ]
 
     def seeds(self) -> dict[int, list[PromptRun]]:
         found: dict[int, list[PromptRun]] = {}
@@ -144,12 +148,12 @@ class PromptResult:
         if len(groups[0]) < 2:
             return None
         spreads = [Spread.of(group) for group in groups]
-        mean = float(np.mean([one.mean for one in spreads]))
+        mean = float(np.mean([spread.mean for spread in spreads]))
         return Spread(
             mean=mean,
-            min=mean + min(one.min - one.mean for one in spreads),
-            max=mean + max(one.max - one.mean for one in spreads),
-            deviation=float(np.sqrt(np.mean([one.deviation**2 for one in spreads]))),
+            min=mean + min(spread.min - spread.mean for spread in spreads),
+            max=mean + max(spread.max - spread.mean for spread in spreads),
+            deviation=float(np.sqrt(np.mean([spread.deviation**2 for spread in spreads]))),
         )
 
     def summary(self) -> dict[str, Any]:

@@ -21,12 +21,12 @@ class ShotPool:
     def __init__(self, examples: Sequence[RenderedRow], shots: int, *, balanced: bool) -> None:
         """Raises UsageError where there are too few of them."""
         self.examples, self.shots, self.balanced = list(examples), shots, balanced
-        if len({_content(one) for one in examples}) <= shots:
+        if len({_content(example) for example in examples}) <= shots:
             raise UsageError(
                 f"--examples must hold more than {counted(shots, 'example')} that differ, for an item is"
                 f" never among its own shots, but {counted(len(self.examples), 'example')} can be used"
             )
-        if balanced and any(one.label is None for one in examples):
+        if balanced and any(example.label is None for example in examples):
             raise UsageError(
                 "--balanced needs a label in each example, but the rows have no `label`; name it with --field"
                 " label=COLUMN"
@@ -37,16 +37,16 @@ class ShotPool:
         the next one takes the place of an item that is tested. Balanced: a label after the other."""
         random = np.random.default_rng((seed, 0))
         by_content: dict[str, RenderedRow] = {}
-        for at in random.permutation(len(self.examples)):
-            by_content.setdefault(_content(self.examples[at]), self.examples[at])
+        for index in random.permutation(len(self.examples)):
+            by_content.setdefault(_content(self.examples[index]), self.examples[index])
         drawn = list(by_content.values())
         if not self.balanced:
             return drawn
         by_label: dict[str | None, list[RenderedRow]] = {}
-        for one in drawn:
-            by_label.setdefault(one.label, []).append(one)
+        for shot in drawn:
+            by_label.setdefault(shot.label, []).append(shot)
         turns = zip_longest(*by_label.values())
-        return [one for one in chain.from_iterable(turns) if one is not None]
+        return [shot for shot in chain.from_iterable(turns) if shot is not None]
 
     def of(
         self, item: RenderedRow, drawn: Sequence[RenderedRow], seed: int, order: int
@@ -54,8 +54,8 @@ class ShotPool:
         """The shots of an item in one of their orders, all of which differ; order 0 is that of the draw.
         None of them has the prompt of the item, wherever both come from."""
         tested = _content(item)
-        found = [one for one in drawn[: self.shots + 1] if _content(one) != tested][: self.shots]
-        return [found[at] for at in _orders(seed, len(found), order)[order]]
+        found = [shot for shot in drawn[: self.shots + 1] if _content(shot) != tested][: self.shots]
+        return [found[index] for index in _orders(seed, len(found), order)[order]]
 
 
 @cache
@@ -75,11 +75,11 @@ def _content(row: RenderedRow) -> str:
 
 def label_counts(shots: Sequence[RenderedRow]) -> dict[str, int]:
     """How many shots there are of each label, or of each answer where there is no label."""
-    counts = Counter(one.label or (one.targets or ("",))[0] for one in shots)
+    counts = Counter(shot.label or (shot.targets or ("",))[0] for shot in shots)
     return dict(counts.most_common(20))
 
 
 def joined(shots: Sequence[RenderedRow], prompt: str, separator: str, between: str) -> str:
     """The shots with their answers, and the prompt after them."""
-    solved = [one.prompt + separator + one.targets[0] for one in shots]
+    solved = [shot.prompt + separator + shot.targets[0] for shot in shots]
     return between.join([*solved, prompt])

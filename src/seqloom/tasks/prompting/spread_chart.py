@@ -36,11 +36,13 @@ def draw_spread(result: PromptResult, path: Path) -> None:
         runs = result.runs if by_order else sorted(result.runs, key=lambda run: run.seed)
         places = [float(run.order + 1 if by_order else run.seed) for run in runs]
         series = {
-            kind: [(at, run.accuracy(kind).value) for at, run in zip(places, runs, strict=True)]
+            kind: [
+                (place, run.accuracy(kind).value) for place, run in zip(places, runs, strict=True)
+            ]
             for kind in result.kinds
         }
         accuracies = zip(places, [run.accuracy(first) for run in runs], strict=True)
-        bands = {first: [(at, one.low, one.high) for at, one in accuracies]}
+        bands = {first: [(place, one.low, one.high) for place, one in accuracies]}
         what = f"the band is the 95 % interval of {first}"
     chart = line_chart(
         series,

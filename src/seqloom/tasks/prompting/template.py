@@ -88,7 +88,7 @@ def read_template(given: str, name: str | None) -> PromptTemplate:
         for key, value in found.items()
         if isinstance(value, dict)
     ]
-    chosen = [one for one in named if name is None or name in one[:2]]
+    chosen = [candidate for candidate in named if name is None or name in candidate[:2]]
     if len(chosen) != 1:
         wrong = (
             "say which"

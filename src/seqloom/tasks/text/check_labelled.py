@@ -85,7 +85,7 @@ def check_labelled(
     first_batch = batch_view(data)
     about = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} pieces, {unknown:.2f} % unknown"
     rows: list[Row] = [
-        (one["line"], shown_pieces(one["tokens"]), one["target"]) for one in first_batch
+        (batch["line"], shown_pieces(batch["tokens"]), batch["target"]) for batch in first_batch
     ]
     return DataReport(
         splits=splits,

@@ -85,8 +85,10 @@ class Classification(HeadTask[LabelledText]):
             return cls(kind="regression", labels=(), pairs=pairs)
         for note in check_labels(examples):
             logger.info(note)
-        several = data.label_separator is not None or any(len(one.labels) != 1 for one in examples)
-        order = label_order(label for one in examples for label in one.labels)
+        several = data.label_separator is not None or any(
+            len(example.labels) != 1 for example in examples
+        )
+        order = label_order(label for example in examples for label in example.labels)
         return cls(kind="multi-label" if several else "classification", labels=order, pairs=pairs)
 
     @classmethod
@@ -204,7 +206,7 @@ class Classification(HeadTask[LabelledText]):
     ) -> Evaluation:
         known, chosen = set(self.labels), probabilities > 0.5
         unseen = np.array(
-            [len([label for label in one.labels if label not in known]) for one in examples]
+            [len([label for label in example.labels if label not in known]) for example in examples]
         )
         metrics = multi_label_metrics(true, probabilities, unseen=unseen, resamples=resamples)
         metrics = (

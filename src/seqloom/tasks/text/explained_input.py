@@ -93,8 +93,8 @@ def _with_marks(
 ) -> list[str]:
     """An encoder may have special tokens beyond the vocabulary."""
     size = options.tokenizer.vocabulary_size
-    known = iter(pieces([one for one in ids if one < size]))
-    return [next(known) if one < size else f"<{one}>" for one in ids]
+    known = iter(pieces([token_id for token_id in ids if token_id < size]))
+    return [next(known) if token_id < size else f"<{token_id}>" for token_id in ids]
 
 
 def _words(

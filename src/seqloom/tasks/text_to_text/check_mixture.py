@@ -62,7 +62,7 @@ def check(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
         "examples_of_the_first_batch": len(rows),
     }
     samples = [_sample(data, number) for number in range(len(data.tasks))]
-    unknown = [unknown_percent(one.tokens, data.tokenizer.special_ids) for one in data.store.stores]
+    unknown = [unknown_percent(ids.tokens, data.tokenizer.special_ids) for ids in data.store.stores]
     shown: list[Row] = []
     for sample in samples:
         shown.append((f"{sample['task']} ({sample['line']})", ""))
@@ -70,7 +70,7 @@ def check(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     return DataReport(
         splits=tasks,
         lengths=lengths,
-        notices=[one for one in dict.fromkeys(notices) if not one.endswith(PROGRESS)],
+        notices=[notice for notice in dict.fromkeys(notices) if not notice.endswith(PROGRESS)],
         tokenizer={
             "kind": data.tokenizer.kind,
             "vocabulary": data.tokenizer.vocabulary_size,
@@ -99,10 +99,10 @@ def _lengths(data: TaskMixture) -> dict[str, dict[str, int]]:
 
 
 def _sample(data: TaskMixture, number: int) -> dict[str, str]:
-    one = data.tasks[number]
-    record = next(one.records())
+    task = data.tasks[number]
+    record = next(task.records())
     return {
-        "task": one.task.name,
+        "task": task.task.name,
         "line": place(record.path, record.line or None),
         **record.fields,
     }

@@ -32,16 +32,16 @@ def evaluate_task(
     """Teacher-forced numbers, and where `decode` is given the metrics of the task, of what is decoded. The
     model must be in evaluation mode."""
     texts = [task.texts(example) for example in examples]
-    sources = [one["source"] for one in texts]
-    pairs = list(zip(sources, [one["target"] for one in texts], strict=True))
+    sources = [text["source"] for text in texts]
+    pairs = list(zip(sources, [text["target"] for text in texts], strict=True))
     taught = evaluate_pairs(model, how.tokenizer, pairs, None).metrics
     if decode is None:
         return Evaluation(taught)
     outputs = decode_texts(model, how.tokenizer, sources, replace(decode, n_best=1))
-    best = [some[0] for some in outputs]
-    found = score_texts(task.form, task.measure, examples, [one.text for one in best], how)
+    best = [candidates[0] for candidates in outputs]
+    found = score_texts(task.form, task.measure, examples, [output.text for output in best], how)
     del taught["pairs"]  # the task counts its examples under their own name
-    unfinished = sum(not one.finished for one in best)
+    unfinished = sum(not output.finished for output in best)
     rightness = [None] * len(best) if found.by_example is None else found.by_example.tolist()
     answered = [
         EvaluatedExample(place(example.path, example.line), *pair, output.text, right)
@@ -53,8 +53,8 @@ def evaluate_task(
 
 def joined(tasks: Sequence[MixedTask], found: Sequence[Evaluation]) -> Evaluation:
     """Each metric under the name of its task, and the means over the tasks: of the loss, and of the score."""
-    metrics = {"loss": float(np.mean([one.metrics["loss"] for one in found]))}
-    if all(one.outputs for one in found):
+    metrics = {"loss": float(np.mean([evaluation.metrics["loss"] for evaluation in found]))}
+    if all(evaluation.outputs for evaluation in found):
         scores = [
             main_score(task.form, task.measure, one.metrics)
             for task, one in zip(tasks, found, strict=True)

@@ -119,9 +119,9 @@ class MixedTask:
         if answers:
             return map(_pair, read_pairs(paths, data, report))
         return (
-            TextPair(one.fields["text"], "", one.path, one.line)
+            TextPair(text.fields["text"], "", text.path, text.line)
             for path in paths
-            for one in read_texts(path, data, report, every_line=True)
+            for text in read_texts(path, data, report, every_line=True)
         )
 
     def example(self, plain: object, number: int) -> TextExample:
@@ -200,11 +200,11 @@ def check_tasks(run: RunConfig) -> None:
 
 def _refuse_unread(name: str, task: Task, config: MixedTaskConfig) -> None:
     default = vars(DataConfig())
-    given = [one for one, value in vars(config.data).items() if value != default[one]]
+    given = [field for field, value in vars(config.data).items() if value != default[field]]
     files = [*config.data.train, *config.data.validation]
     unused = unused_by_forms(task, config.data, files, given)
-    for one in given:
-        setting = f"data.{one}"
+    for field in given:
+        setting = f"data.{field}"
         if setting not in task.settings - OF_ALL - OF_ENCODERS:
             hint = (
                 f"; give it to all as {setting}" if setting in OF_ALL else ", and changes nothing"

@@ -91,7 +91,7 @@ def _score_labels(
 ) -> Evaluation:
     answers = form.read(examples, texts, how.written)
     _log_unreadable(answers, texts, "label")
-    true = _indices([one.labels[0] for one in examples], form.labels, UNSEEN)
+    true = _indices([example.labels[0] for example in examples], form.labels, UNSEEN)
     predicted = _indices(answers, form.labels, len(form.labels))
     metrics, details = _label_scores(true, predicted, form.labels, "examples", how.resamples)
     return Evaluation(metrics, details=details, by_example=(true == predicted).astype(np.float64))
@@ -133,7 +133,7 @@ def _score_numbers(
     """A text that is no number counts as the lowest of the right numbers."""
     answers = form.read(examples, texts, how.written)
     _log_unreadable(answers, texts, "number")
-    true = np.array([float(one.labels[0]) for one in examples])
+    true = np.array([float(example.labels[0]) for example in examples])
     given = np.array([true.min() if answer is None else answer for answer in answers])
     metrics = number_metrics(true, given, how.resamples)
     return Evaluation({**metrics, "unreadable": sum(answer is None for answer in answers)})
@@ -142,7 +142,7 @@ def _score_numbers(
 def _score_answers(
     examples: Sequence[Question], texts: Sequence[str], how: HowToScore
 ) -> Evaluation:
-    right = [[answer.text for answer in one.answers] for one in examples]
+    right = [[answer.text for answer in example.answers] for example in examples]
     metrics = answer_metrics(texts, right, how.resamples)
     return Evaluation(metrics, by_example=answer_scores(texts, right)[:, 1])
 
@@ -153,8 +153,8 @@ def _score_tags(
     """accuracy and the like over words, and f1: of entities where the tags are spans, else the accuracy. A
     word without a tag is outside of all entities."""
     tags = [found or () for found in form.read(examples, texts, how.written)]
-    true = _indices([tag for one in examples for tag in one.tags], form.labels, UNSEEN)
-    given = [tag for some in tags for tag in some]
+    true = _indices([tag for example in examples for tag in example.tags], form.labels, UNSEEN)
+    given = [tag for row in tags for tag in row]
     predicted = _indices(given, form.labels, len(form.labels))
     metrics, details = _label_scores(true, predicted, form.labels, "words", how.resamples)
     if missing := int(metrics["unreadable"]):
@@ -165,8 +165,8 @@ def _score_tags(
         metrics[name.replace("accuracy", "f1")] = metrics[name]
     metrics["sentences"] = len(examples)
     if scheme_of(form.labels) != "plain":
-        filled = [[tag or OUTSIDE for tag in some] for some in tags]
-        spans = SpanCounts([one.tags for one in examples], filled)
+        filled = [[tag or OUTSIDE for tag in row] for row in tags]
+        spans = SpanCounts([example.tags for example in examples], filled)
         metrics |= spans.metrics(how.resamples)
         details["entities"] = spans.by_kind()
     return Evaluation(metrics, details=details)
@@ -176,9 +176,9 @@ def _score_pairs(
     measure: Measure, examples: Sequence[TextPair], texts: Sequence[str], how: HowToScore
 ) -> Evaluation:
     references = prepare_references(
-        how.tokenizer, [one.target for one in examples], how.config, measure
+        how.tokenizer, [example.target for example in examples], how.config, measure
     )
-    sources = [one.source for one in examples] if how.baselines else []
+    sources = [example.source for example in examples] if how.baselines else []
     scores = measure.scores(texts, references, sources)
     return Evaluation({**scores.metrics, "pairs": len(examples)}, scores.signatures)
 

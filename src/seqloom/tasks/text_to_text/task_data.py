@@ -39,12 +39,12 @@ class TaskData:
 
     def records(self, notices: bool = False) -> Iterator[Record]:
         """The texts to train on."""
-        for one in self.training(notices):
-            yield Record(self.task.texts(one), one.path, one.line or 0)
+        for example in self.training(notices):
+            yield Record(self.task.texts(example), example.path, example.line or 0)
 
     def validation_pairs(self) -> list[tuple[str, str]]:
         texts = map(self.task.texts, self.validation)
-        return [(one["source"], one["target"]) for one in texts]
+        return [(text["source"], text["target"]) for text in texts]
 
 
 def open_task(name: str, config: MixedTaskConfig, run: RunConfig) -> TaskData:

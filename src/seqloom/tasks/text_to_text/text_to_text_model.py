@@ -132,9 +132,9 @@ class TextToTextModel(ExplainedModel):
         decode = self.run.decode_settings(request.decode)
         with logged_report() as report:
             examples = task.read(named, data, report, answers=False)
-            for some in chunked(examples, 1 if request.interactive else CHUNK):
-                answers = self._answered(task, some, decode, data)
-                for example, answer in zip(some, answers, strict=True):
+            for chunk in chunked(examples, 1 if request.interactive else CHUNK):
+                answers = self._answered(task, chunk, decode, data)
+                for example, answer in zip(chunk, answers, strict=True):
                     yield answer._replace(content={"line": example.line, **answer.content})
 
     def input_table(self, paths: Sequence[str], request: Request) -> InputTable:
@@ -147,20 +147,20 @@ class TextToTextModel(ExplainedModel):
     ) -> list[Answer]:
         sources = [task.source(example) for example in examples]
         fitting = set(self._limit(data).fitting([(source, "") for source in sources], task.name))
-        read = [source if at in fitting else "" for at, source in enumerate(sources)]
+        read = [source if index in fitting else "" for index, source in enumerate(sources)]
         outputs = decode_texts(self.run.model, self.run.tokenizer, read, decode)
         how = HowToScore(self.run.tokenizer, evaluate_config(self.folder, {}), 0)
         form: Any = task.form
-        meanings = form.read(examples, [some[0].text for some in outputs], how.written)
-        wrong = sum(one is None for one, text in zip(meanings, read, strict=True) if text)
+        meanings = form.read(examples, [candidates[0].text for candidates in outputs], how.written)
+        wrong = sum(meaning is None for meaning, text in zip(meanings, read, strict=True) if text)
         if wrong:
             logger.info(
                 f"{wrong:,} of {counted(len(read), 'text')} of {task.name} {'are' if wrong > 1 else 'is'} no"
                 " answer of that task"
             )
         return [
-            _answer(task, example, meaning, some)
-            for example, meaning, some in zip(examples, meanings, outputs, strict=True)
+            _answer(task, example, meaning, candidates)
+            for example, meaning, candidates in zip(examples, meanings, outputs, strict=True)
         ]
 
     def _limit(self, data: DataConfig) -> TextLimit:
@@ -197,11 +197,11 @@ class TextToTextModel(ExplainedModel):
             if task.head_task is not None:
                 for note in task.head_task.check_labels(examples, data.unseen_labels):
                     logger.info(note)
-            pairs = [(one["source"], one["target"]) for one in map(task.texts, examples)]
+            pairs = [(fields["source"], fields["target"]) for fields in map(task.texts, examples)]
             fitting = self._limit(data).fitting(pairs, paths[0])
             if not fitting:
                 raise DataError("there must be an example to measure, but there is none", paths[0])
-            kept = [examples[at] for at in fitting]
+            kept = [examples[index] for index in fitting]
             decode = self.run.decode_settings(request.decode)
             found = evaluate_task(self.run.model, task, kept, decode, how)
         sizes = {"vocabulary": self.run.tokenizer.vocabulary_size}
@@ -237,4 +237,4 @@ def _answer(task: MixedTask, example: Any, meaning: Any, outputs: Sequence[Decod
             text = " ".join(tag or NO_TAG for tag in meaning or ())
     cells = {**content, "output": outputs[0].text}
     del cells["task"]
-    return Answer(text, {**content, "outputs": [one._asdict() for one in outputs]}, cells)
+    return Answer(text, {**content, "outputs": [output._asdict() for output in outputs]}, cells)

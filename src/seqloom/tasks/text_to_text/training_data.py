@@ -61,7 +61,7 @@ class TaskMixture(PairTrainingData):
         return replace(super().plan, mixing=self.mixing)
 
     def about(self) -> str:
-        held_out = sum(len(one.validation) for one in self.tasks)
+        held_out = sum(len(task.validation) for task in self.tasks)
         return (
             f"{counted(len(self.tasks), 'task')} of {counted(len(self.store), 'example')},"
             f" {len(self.mixing):,} an epoch ({held_out:,} for validation)"
@@ -91,9 +91,9 @@ class TaskMixture(PairTrainingData):
         how = HowToScore(self.tokenizer, self.run.evaluate, resamples=0)
         with mute_logs():
             found = [
-                evaluate_task(model, one.task, one.validation, decode, how) for one in self.tasks
+                evaluate_task(model, task.task, task.validation, decode, how) for task in self.tasks
             ]
-        return joined([one.task for one in self.tasks], found).metrics
+        return joined([task.task for task in self.tasks], found).metrics
 
 
 def prepare(run: RunConfig, folder: Path, first: bool) -> PreparedPairs | TaskMixture:
@@ -107,7 +107,7 @@ def prepare_mixture(run: RunConfig, folder: Path, first: bool) -> TaskMixture:
     check_tasks(run)
     require_bleu_tokenizer(run.evaluate.bleu_tokenizer)
     tasks = [open_task(name, config, run) for name, config in run.tasks.items()]
-    fingerprints = [one for task in tasks for one in task.files]
+    fingerprints = [fingerprint for task in tasks for fingerprint in task.files]
     check_same_data(folder, fingerprints)
 
     def texts() -> Iterator[str]:
@@ -126,7 +126,7 @@ def prepare_mixture(run: RunConfig, folder: Path, first: bool) -> TaskMixture:
         sizes=tuple(map(len, stores)), cap=data.mixing_cap, temperature=data.mixing_temperature
     )
     if first:
-        known = {one.task.name: one.task.known() for one in tasks}
+        known = {data.task.name: data.task.known() for data in tasks}
         record_data(folder, fingerprints, tasks=known, draws=mixing.draws.tolist())
     return TaskMixture(
         run=run,
@@ -152,27 +152,27 @@ def _with_store(
     pairs = task.validation_pairs()
     fitting = limit.fitting(pairs, path)
     identity: dict[str, object] = {
-        "files": [one["sha256"] for one in task.files],
+        "files": [fingerprint["sha256"] for fingerprint in task.files],
         "read": stored_reading_settings(config.data),
         "held_out": task.held_out,
         "task": [config.task, task.task.form.prefix, config.number_step],
     }
     store = build_pairs(task.records, identity, limit, path)
-    check_context(start, store, [pairs[at] for at in fitting], data)
-    return replace(task, validation=[task.validation[at] for at in fitting]), store
+    check_context(start, store, [pairs[index] for index in fitting], data)
+    return replace(task, validation=[task.validation[index] for index in fitting]), store
 
 
 def _log_unwritable(task: TaskData, how: HowToScore) -> None:
     """Logs how many different answers are not read as themselves once the tokenizer has written them."""
     form: Any = task.task.form
-    examples = {form.target(one): one for one in task.training(False)}
+    examples = {form.target(example): example for example in task.training(False)}
     texts = list(examples)
     written = how.written(texts)
     right = form.read(list(examples.values()), texts, list)
     read = form.read(list(examples.values()), written, how.written)
-    lost = [at for at in range(len(texts)) if read[at] != right[at]]
+    lost = [index for index in range(len(texts)) if read[index] != right[index]]
     if lost:
-        shown = (printable(repr(some[lost[0]][:60])) for some in (texts, written))
+        shown = (printable(repr(lines[lost[0]][:60])) for lines in (texts, written))
         logger.info(
             f"the tokenizer cannot write {len(lost):,} of {len(texts):,} answers so that they are read as"
             f" themselves: {' becomes '.join(shown)} at best, so no score of it is full"

@@ -172,8 +172,8 @@ def split_errors(splits: Sequence[PairSplit]) -> list[str]:
             f"train must have at least 2 pairs, but has {len(train.pairs)} (rows read:"
             f" {train.read_report.read:,}); add more data"
         )
-    for one in others:
-        errors += leak_errors(one.name, "pairs", np.asarray(one.pairs), np.asarray(train.pairs))
+    for split in others:
+        errors += leak_errors(split.name, "pairs", np.asarray(split.pairs), np.asarray(train.pairs))
     return errors
 
 
@@ -220,7 +220,7 @@ def batch_view(
 
 def _batch_rows(view: Sequence[dict[str, Any]]) -> list[Row]:
     rows: list[Row] = []
-    for one in view:
-        rows.append((one["line"], ""))
-        rows += [(f"  {label}", shown_pieces(one[name])) for name, label in BATCH_LABELS.items()]
+    for row in view:
+        rows.append((row["line"], ""))
+        rows += [(f"  {label}", shown_pieces(row[name])) for name, label in BATCH_LABELS.items()]
     return rows

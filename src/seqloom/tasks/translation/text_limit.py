@@ -91,16 +91,17 @@ class TextLimit:
         if self.context is None and self.data.max_length is None:
             return list(range(len(pairs)))
         kept, found, number, longer = [], Truncation(), 0, 0
-        for some in chunked(pairs, CHUNK):
-            sources = self.tokenizer.encode([source for source, _ in some])
-            targets = target_tokenizer(self.tokenizer).encode([target for _, target in some])
+        for chunk in chunked(pairs, CHUNK):
+            sources = self.tokenizer.encode([source for source, _ in chunk])
+            targets = target_tokenizer(self.tokenizer).encode([target for _, target in chunk])
             for sides in zip(sources, targets, strict=True):
                 number += 1
                 longer += self._is_longer(len(sides[SOURCE]))
-                columns = [at for at, ids in enumerate(sides) if self._too_long(len(ids), at)]
-                for at in columns[:1]:
-                    self._skip(len(sides[at]), at, path, number, found)
-                if not columns:
+                for column, ids in enumerate(sides):
+                    if self._too_long(len(ids), column):
+                        self._skip(len(ids), column, path, number, found)
+                        break
+                else:
                     kept.append(number - 1)
         log_notes(found.notices())
         self._log_longer(longer)

@@ -217,7 +217,7 @@ def build_pairs(
     if left_out := limit.too_long(store, path):
 
         def short() -> Iterator[Record]:
-            return (one for row, one in enumerate(training()) if row not in left_out)
+            return (example for row, example in enumerate(training()) if row not in left_out)
 
         left = {**identity, "context": limit.context, "max_length": data.max_length}
         store = build_store(short, tokenizers, left, cache)

@@ -87,8 +87,8 @@ class Translator(ExplainedModel):
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
         settings = self.run.decode_settings(decode)
-        for some in chunked(texts, chunk):
-            yield from decode_texts(self.run.model, self.run.tokenizer, some, settings)
+        for batch in chunked(texts, chunk):
+            yield from decode_texts(self.run.model, self.run.tokenizer, batch, settings)
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The outputs for each line of a file; a blank or skipped line gives an empty one."""
@@ -161,8 +161,8 @@ class Translator(ExplainedModel):
             baselines=True,
         )
         examples = [
-            EvaluatedExample(place(records[at].path, records[at].line), every[at][0], truth, output)
-            for at, truth, output in zip(kept, references.texts, found.outputs, strict=True)
+            EvaluatedExample(place(records[i].path, records[i].line), every[i][0], truth, output)
+            for i, truth, output in zip(kept, references.texts, found.outputs, strict=True)
         ]
         return replace(found, metrics=found.metrics | self._vocabulary(pairs), examples=examples)
 

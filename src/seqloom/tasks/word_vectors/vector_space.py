@@ -118,15 +118,16 @@ class VectorSpace:
     ) -> Iterator[str]:
         """The best answer to each question, whose words have vectors and are never the answer."""
         for first in range(0, len(questions), CHUNK):
-            some = questions[first : first + CHUNK]
-            given = np.array([[self._unit(word) for word in one] for one in some])
+            chunk = questions[first : first + CHUNK]
+            given = np.array([list(map(self._unit, question)) for question in chunk])
             a, b, c = (self.unit @ given[:, place].T for place in range(3))
             if method == "add":
                 scores = b - a + c
             else:
                 scores = (1 + b) * (1 + c) / ((1 + a) / 2 + EPSILON)
-            for number, one in enumerate(some):
-                scores[[self.rows[word] for word in one if word in self.rows], number] = -np.inf
+            for column, question in enumerate(chunk):
+                known = [self.rows[word] for word in question if word in self.rows]
+                scores[known, column] = -np.inf
             for row in scores.argmax(axis=0):
                 yield self.words[row]
 
@@ -143,7 +144,7 @@ class VectorSpace:
         best = np.argpartition(-scores, wanted - 1)[:wanted]
         best = best[np.lexsort((best, -scores[best]))]
         found = [Near(self.words[row], float(scores[row])) for row in best]
-        return [one for one in found if one.word not in without][:count]
+        return [similar for similar in found if similar.word not in without][:count]
 
 
 def space_of(run: LoadedRun) -> VectorSpace:

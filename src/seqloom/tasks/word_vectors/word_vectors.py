@@ -90,7 +90,7 @@ class WordVectorModel(ExplainedModel):
         for number, text in enumerate(each_text(path, data_config(self.folder, request.data)), 1):
             content: dict[str, object] = {"text": text, "nearest": []}
             near = self._near(text, count, path, number) if text.strip() else []
-            content["nearest"] = [one._asdict() for one in near]
+            content["nearest"] = [neighbour._asdict() for neighbour in near]
             if made := [word for word in _SIGN.split(text)[::2] if self._is_unseen(word)]:
                 content["unseen"] = made
                 unseen += len(made)
@@ -101,8 +101,8 @@ class WordVectorModel(ExplainedModel):
         return "words"
 
     def word_table(self, words: Sequence[str]) -> tuple[Vectors, list[int]]:
-        kept = [at for at, word in enumerate(words) if self._there([word])]
-        rows = [self.vector(words[at]) for at in kept]
+        kept = [index for index, word in enumerate(words) if self._there([word])]
+        rows = [self.vector(words[index]) for index in kept]
         return np.stack(rows) if rows else np.zeros((0, 1), np.float32), kept
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
@@ -119,7 +119,7 @@ class WordVectorModel(ExplainedModel):
         return self._pairs(pairs, path) if pairs else self._analogies(questions, path)
 
     def _pairs(self, pairs: list[ScoredPair], path: str) -> Evaluation:
-        found = [one for one in pairs if self._there([one.first, one.second])]
+        found = [pair for pair in pairs if self._there([pair.first, pair.second])]
         missing = len(pairs) - len(found)
         if len(found) < 2:
             raise DataError(
@@ -128,28 +128,30 @@ class WordVectorModel(ExplainedModel):
                 path,
             )
         _log_missing(missing, len(pairs), "pair")
-        cosines = np.array([self.similarity(one.first, one.second) for one in found])
-        scores = np.array([one.score for one in found])
+        cosines = np.array([self.similarity(pair.first, pair.second) for pair in found])
+        scores = np.array([pair.score for pair in found])
         examples = similarity_examples(
-            [(place(path, one.line), f"{one.first} {one.second}") for one in found], scores, cosines
+            [(place(path, pair.line), f"{pair.first} {pair.second}") for pair in found],
+            scores,
+            cosines,
         )
         metrics = correlations(cosines, scores)
-        words = {word for one in found for word in (one.first, one.second)}
+        words = {word for pair in found for word in (pair.first, pair.second)}
         counts = {"pairs": len(found), "pairs_without_vector": missing, **self._unseen(words)}
-        outputs = [one.answer for one in examples]
+        outputs = [example.answer for example in examples]
         return Evaluation(metrics | counts, outputs=outputs, examples=examples)
 
     def _analogies(self, questions: list[AnalogyQuestion], path: str) -> Evaluation:
         found = [
-            one
-            for one in questions
+            question
+            for question in questions
             # an answer is one of the words that were seen
-            if self._there(one.words) and self._written(one.answer) in self.space.rows
+            if self._there(question.words) and self._written(question.answer) in self.space.rows
         ]
         missing = len(questions) - len(found)
         _log_missing(missing, len(questions), "analogy", "analogies")
-        asked = [Analogy(*map(self._known, one.words)) for one in found]
-        truth = [self._known(one.answer) for one in found]
+        asked = [Analogy(*map(self._known, pair.words)) for pair in found]
+        truth = [self._known(pair.answer) for pair in found]
         metrics: dict[str, float] = {}
         sections: dict[str, dict[str, float]] = {}
         methods: tuple[Literal["add", "multiply"], ...] = ("add", "multiply")
@@ -159,9 +161,9 @@ class WordVectorModel(ExplainedModel):
             right = np.array([a == b for a, b in zip(answers, truth, strict=True)], bool)
             examples = examples or [
                 EvaluatedExample(
-                    place(path, one.line), " ".join(one.words), answer, given, is_right
+                    place(path, question.line), " ".join(question.words), answer, given, is_right
                 )
-                for one, answer, given, is_right in zip(
+                for question, answer, given, is_right in zip(
                     found, truth, answers, right.astype(float).tolist(), strict=True
                 )
             ]
@@ -169,11 +171,11 @@ class WordVectorModel(ExplainedModel):
             share = 100 * right.mean() if len(right) else 0.0
             metrics |= {f"accuracy_{method}": share}
             metrics |= {f"accuracy_{method}_low": 100 * low, f"accuracy_{method}_high": 100 * high}
-            for section in dict.fromkeys(one.section for one in found):
-                of_section = right[[one.section == section for one in found]]
+            for section in dict.fromkeys(pair.section for pair in found):
+                of_section = right[[pair.section == section for pair in found]]
                 part = sections.setdefault(section, {"questions": len(of_section)})
                 part[f"accuracy_{method}"] = 100 * float(of_section.mean())
-        words = {word for one in found for word in one.words}
+        words = {word for pair in found for word in pair.words}
         counts = {
             "questions": len(found),
             "questions_without_vector": missing,
@@ -181,7 +183,7 @@ class WordVectorModel(ExplainedModel):
         }
         return Evaluation(
             metrics | counts,
-            outputs=[one.answer for one in examples],
+            outputs=[example.answer for example in examples],
             details={"sections": sections},
             examples=examples,
         )
@@ -237,7 +239,7 @@ class WordVectorModel(ExplainedModel):
 
 
 def _line(near: Sequence[Near]) -> str:
-    return " ".join(f"{one.word} {one.cosine:.3f}" for one in near)
+    return " ".join(f"{neighbour.word} {neighbour.cosine:.3f}" for neighbour in near)
 
 
 def _log_missing(missing: int, whole: int, one: str, more: str = "") -> None:
