@@ -80,7 +80,7 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
         )
         if value is None or is_known(name, built_in) or is_known(name, names(kind)):
             return value
-        known = [repr(one) for one in (*built_in, *names(kind))]
+        known = [repr(name) for name in (*built_in, *names(kind))]
         if not known:
             raise ValueError("must be registered by a plugin (--plugin)")
         raise ValueError(f"must be {' or '.join(filter(None, [', '.join(known[:-1]), known[-1]]))}")

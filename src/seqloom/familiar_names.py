@@ -152,10 +152,15 @@ ANSWER_BY_NAME = {name: text for names, text in ANSWERS.items() for name in name
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """`; did you mean A or B?`, or nothing where nothing is near. `known`: a name -> how it is given."""
-    spelled = {_plain(one): given for one, given in reversed(list(known.items()))}
+    spelled = {_plain(word): given for word, given in reversed(list(known.items()))}
     near = difflib.get_close_matches(_plain(name), spelled, n=3, cutoff=0.7)
-    given = list(dict.fromkeys(spelled[one] for one in near))
+    given = list(dict.fromkeys(spelled[word] for word in near))
     return f"; did you mean {' or '.join(given)}?" if given else ""
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """As `did_you_mean`, for names that are given as they are."""
+    return did_you_mean(name, {word: word for word in known})
 
 
 def _plain(name: str) -> str:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError
-from seqloom.familiar_names import did_you_mean
+from seqloom.familiar_names import near_names
 from seqloom.plugins import is_known, register
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def task_to_train(name: str) -> Task:
     """The task of this name. Raises UsageError where there is none, or where its models are only imported."""
     task = find_task(name)
     if task is None or task.training_data is None:
-        trained = ", ".join(one.name for one in all_tasks() if one.training_data is not None)
+        trained = ", ".join(known.name for known in all_tasks() if known.training_data is not None)
         why = "" if task is None else "; models for that task are imported: seqloom import"
-        near = "" if task else did_you_mean(name, {one: one for one in task_names()})
+        near = "" if task else near_names(name, task_names())
         raise UsageError(f"TASK must be one of {trained}, but is {name!r}{why}{near}")
     return task

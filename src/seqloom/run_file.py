@@ -112,7 +112,7 @@ def unknown_key(name: str, known: list[str]) -> str:
         prefix = len(section) + 1
         fields = [key[prefix:] for key in of_section]
         near = [key for key in known if key.partition(".")[2] == field]
-        near += [f"{section}.{one}" for one in difflib.get_close_matches(field, fields, n=1)]
+        near += [f"{section}.{name}" for name in difflib.get_close_matches(field, fields, n=1)]
     else:
         near = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1)
     # all keys of all sections would fill a screen

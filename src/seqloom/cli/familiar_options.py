@@ -107,7 +107,7 @@ def _meant(
         raise UsageError(f"there is no option {option.word}: {ANSWER_BY_NAME[name]}")
     setting = _setting(name, TRAINING if verb in TRAINING_VERBS else USING)
     if setting is None:
-        near = did_you_mean(name, {**{one: one for one in own}, **others()})
+        near = did_you_mean(name, {**dict(zip(own, own, strict=True)), **others()})
         raise UsageError(f"there is no option {option.word}{near} (see seqloom {verb} --help)")
     shown = _as_setting(setting)
     if "--set" not in own:
@@ -131,7 +131,7 @@ def _setting(name: str, sections: Sequence[str]) -> str | None:
 @cache
 def _all_settings() -> tuple[str, ...]:
     return tuple(
-        f"{section}.{one.name}" for section, kind in SECTIONS.items() for one in fields(kind)
+        f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in fields(kind)
     )
 
 

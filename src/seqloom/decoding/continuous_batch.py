@@ -99,13 +99,13 @@ class ContinuousBatch:
     def step(self) -> list[RunningSearch]:
         """One step of all searches; those that ended or failed, which are no longer part of the batch."""
         self._read_prompts()
-        decoding = [one for one in self._searches if one.step is not None]
+        decoding = [search for search in self._searches if search.step is not None]
         if decoding:
             self._decode(decoding)
         else:
             self._decoder.drop()
-        ended = [one for one in self._searches if one.ended]
-        self._searches = [one for one in self._searches if not one.ended]
+        ended = [search for search in self._searches if search.ended]
+        self._searches = [search for search in self._searches if not search.ended]
         return ended
 
     def _read_prompts(self) -> None:

@@ -166,7 +166,7 @@ def ban(spelling: Spelling, strings: Sequence[str]) -> LogitsProcessor:
     def process(live: LiveHypotheses, log_probs: Tensor) -> Tensor:
         # the whole sequence, since its last tokens may have no bytes
         ids = [banned_after(sequence) for sequence in live.sequences.tolist()]
-        rows = torch.repeat_interleave(torch.tensor([len(some) for some in ids]))
+        rows = torch.repeat_interleave(torch.tensor([len(row) for row in ids]))
         index = (rows.to(log_probs.device), torch.cat(ids).to(log_probs.device))
         return log_probs.index_put(index, log_probs.new_tensor(float("-inf")))
 

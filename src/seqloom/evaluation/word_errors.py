@@ -86,7 +86,7 @@ def _bleu_counts(reference: str, hypotheses: Sequence[str], tokenizer: str) -> I
     metric = BLEU(effective_order=True, tokenize=tokenizer)
     scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis in hypotheses]
     return np.array(
-        [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64
+        [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores], np.int64
     )
 
 

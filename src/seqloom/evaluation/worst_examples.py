@@ -31,11 +31,11 @@ def with_text_scores(examples: Sequence[EvaluatedExample]) -> list[EvaluatedExam
 
     metric = CHRF()
     scored = []
-    for one in examples:
-        if one.right is None:
-            score = metric.sentence_score(one.answer, [one.truth]).score / 100
-            one = one._replace(right=float(one.answer == one.truth) or score)
-        scored.append(one)
+    for example in examples:
+        if example.right is None:
+            score = metric.sentence_score(example.answer, [example.truth]).score / 100
+            example = example._replace(right=float(example.answer == example.truth) or score)
+        scored.append(example)
     return scored
 
 
@@ -55,19 +55,18 @@ def worst_examples(examples: Sequence[EvaluatedExample], count: int) -> list[Eva
     """Wrong answers that the model is most sure of, first; where it says no probability, those that are
     furthest from the truth."""
     scored = with_text_scores(examples)
-    known = [(one.right or 0.0, one) for one in scored]
-    if any(one.confidence is not None for one in scored):
-        wrong = [one for right, one in known if right < 1]
-        return sorted(wrong, key=lambda one: -(one.confidence or 0))[:count]
-    wrong = [one for _, one in sorted(known, key=lambda pair: pair[0]) if one.answer != one.truth]
-    return wrong[:count]
+    if any(example.confidence is not None for example in scored):
+        wrong = [example for example in scored if (example.right or 0.0) < 1]
+        return sorted(wrong, key=lambda example: -(example.confidence or 0))[:count]
+    wrong = [example for example in scored if example.answer != example.truth]
+    return sorted(wrong, key=lambda example: example.right or 0.0)[:count]
 
 
 def by_length(examples: Sequence[EvaluatedExample]) -> list[LengthGroup]:
     """Groups of about equally many examples, short inputs first; the same length is in one group."""
     scored = with_text_scores(examples)
-    words = np.array([len(one.input.split()) for one in scored])
-    right = np.array([one.right or 0.0 for one in scored])
+    words = np.array([len(example.input.split()) for example in scored])
+    right = np.array([example.right or 0.0 for example in scored])
     edges = np.unique(np.quantile(words, np.linspace(0, 1, GROUPS + 1)[1:-1], method="higher"))
     group = np.searchsorted(edges, words, side="left")
     found = []

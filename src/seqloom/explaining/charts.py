@@ -67,7 +67,7 @@ REFERENCE = "#8a949e"
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 # The page may load nothing from outside; Vega compiles its expressions, hence unsafe-eval.
@@ -149,12 +149,16 @@ def line_layers(
 
     x, y = printable(x), printable(y)
     domain = [printable(name) or EMPTY for name in colours or series]
-    dashed = [name in {printable(one) or EMPTY for one in references} for name in domain]
+    dashed = [
+        name in {printable(reference) or EMPTY for reference in references} for name in domain
+    ]
     colours_left, shapes_left = iter(LINES), cycle(SHAPES)
     ink = [REFERENCE if is_dashed else next(colours_left) for is_dashed in dashed]
     palette = alt.Scale(domain=domain, range=ink)
     shapes = alt.Scale(domain=domain, range=[next(shapes_left) for _ in domain])
-    dashes = alt.Scale(domain=domain, range=[[5, 4] if one else [1, 0] for one in dashed])
+    dashes = alt.Scale(
+        domain=domain, range=[[5, 4] if is_dashed else [1, 0] for is_dashed in dashed]
+    )
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
     whole = all(point["x"].is_integer() for point in points)
     x_axis = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)

@@ -43,13 +43,13 @@ def coloured_text(
 
     largest = max(map(abs, values)) or 1.0
     records, line, column = [], 0, 0.0
-    for at, (label, value) in enumerate(zip(word_labels(tokens, pieces), values, strict=True)):
+    for index, (label, value) in enumerate(zip(word_labels(tokens, pieces), values, strict=True)):
         width = columns_of(label) + 0.6
         if column and column + width > COLUMNS:
             line, column = line + 1, 0.0
         record: Fields = {"x": column, "x2": column + width, "y": line, "y2": line + 0.86}
         record |= {"word": label, "value": float(value), "dark": abs(value) > 0.5 * largest}
-        record |= {note: said[at] for note, said in (notes or {}).items()}
+        record |= {note: said[index] for note, said in (notes or {}).items()}
         records.append(record)
         column += width + 0.4
     scale = signed_scale(largest) if signed else weight_scale(0, largest)

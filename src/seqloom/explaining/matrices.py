@@ -73,7 +73,7 @@ def matrices_chart(
     import altair as alt
 
     labels = word_labels(columns, pieces)
-    room = _WIDEST if any(one.texts for one in matrices) else 26
+    room = _WIDEST if any(panel.texts for panel in matrices) else 26
     cell = max(_NARROWEST, min(room, 1200 // len(columns)))
     parts: list[alt.Chart | alt.LayerChart] = []
     for number, matrix in enumerate(matrices):
@@ -156,8 +156,8 @@ def _bars(bars: Bars, labels: list[str], cell: int) -> alt.Chart:
     import altair as alt
 
     values = [
-        {"at": at, "word": label, "value": value}
-        for at, (label, value) in enumerate(zip(labels, bars.values, strict=True))
+        {"at": index, "word": label, "value": value}
+        for index, (label, value) in enumerate(zip(labels, bars.values, strict=True))
     ]
     x = alt.X("at:O", scale=cell_scale(len(labels)), axis=_columns_axis(labels, cell, named=True))
     heading = alt.TitleParams(

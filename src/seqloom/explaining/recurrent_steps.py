@@ -137,7 +137,7 @@ def step_sequences(steps: list[WatchedStep], total: Tensor) -> Iterator[StepSequ
         mask.append(torch.stack(own).amax(dim=0) > 0)
         if any(bool(rows.any()) for rows in mask):
             ranges = [slice(first * parts + part, (t + 1) * parts, parts) for part in range(parts)]
-            of_parts = [_padded(gradients[some]) for some in ranges]
+            of_parts = [_padded(gradients[part]) for part in ranges]
             yield StepSequence(steps[first : t + 1], _padded(mask), of_parts)
         first, mask = t + 1, []
 

@@ -29,8 +29,8 @@ def signed_bars(
 
     labels = word_labels(words, pieces=False)
     records = [
-        {"target": at, "word": label, "value": float(value), "for": bool(value >= 0)}
-        for at, (label, value) in enumerate(zip(labels, values, strict=True))
+        {"target": index, "word": label, "value": float(value), "for": bool(value >= 0)}
+        for index, (label, value) in enumerate(zip(labels, values, strict=True))
     ]
     below, _, above = ORANGE_TO_BLUE
     chart = alt.Chart(alt.InlineData(values=records)).encode(

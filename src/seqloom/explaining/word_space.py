@@ -142,12 +142,18 @@ def _records(
     points: NDArray[np.float64], labels: Sequence[str], groups: Sequence[str] | None
 ) -> list[Fields]:
     written = [printable(" ".join(label.split())) for label in labels]
-    short = [one if len(one) <= _LONGEST else one[: _LONGEST - 1] + "…" for one in written]
+    short = [name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in written]
     values: list[Fields] = []
-    for at, side in enumerate(placed_labels(points, short)):
-        x, y = points[at].tolist()
-        record: Fields = {"x": x, "y": y, "name": written[at], "short": short[at], "side": side}
-        values.append(record | {"group": "" if groups is None else printable(groups[at])})
+    for index, side in enumerate(placed_labels(points, short)):
+        x, y = points[index].tolist()
+        record: Fields = {
+            "x": x,
+            "y": y,
+            "name": written[index],
+            "short": short[index],
+            "side": side,
+        }
+        values.append(record | {"group": "" if groups is None else printable(groups[index])})
     return values
 
 
@@ -173,7 +179,9 @@ def _layers(
     zoom = alt.selection_interval(bind="scales", name="zoom")
     legend = alt.Legend(title=group_name) if group_name else None
     colours = alt.Scale(domain=known, range=LINES[: len(known)])
-    shapes = alt.Scale(domain=known, range=[SHAPES[at % len(SHAPES)] for at in range(len(known))])
+    shapes = alt.Scale(
+        domain=known, range=[SHAPES[index % len(SHAPES)] for index in range(len(known))]
+    )
     tooltip = [alt.Tooltip("name:N")]
     if group_name:
         tooltip.append(alt.Tooltip("group:N", title=group_name))

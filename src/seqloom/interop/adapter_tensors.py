@@ -243,7 +243,7 @@ def _updates(
             for key, tensor in low_rank.items()
             if key.startswith(f"{name}.lora_a.")
         }
-        theirs = [one.removesuffix(".weight") for one in _rule(target, weight).theirs]
+        theirs = [name.removesuffix(".weight") for name in _rule(target, weight).theirs]
         if len(theirs) > 1:
             for block, (a, b) in blocks.items():
                 updates[theirs[block]] = LowRankUpdate(a, b, scale)
@@ -276,7 +276,7 @@ def _common(key: str, pattern: str, values: Mapping[str, float]) -> dict[str, ob
     """The smallest value, and the others by the names of modules."""
     usual = min(values.values())
     others = {_below_layer(name): one for name, one in values.items() if one != usual}
-    plain = {name: int(one) if one == int(one) else one for name, one in others.items()}
+    plain = {name: int(value) if value == int(value) else value for name, value in others.items()}
     return {key: int(usual) if usual == int(usual) else usual, pattern: plain}
 
 

@@ -40,7 +40,7 @@ def joined(discriminator: Checkpoint, folder: Path) -> Checkpoint:
     ours, theirs = discriminator.model.state_dict(), generator.model.state_dict()
     model = Electra(config).to(next(iter(ours.values())).dtype)
     model.discriminator.load_state_dict(ours)
-    shared = {id(one) for one in model.discriminator.parameters()}
+    shared = {id(tensor) for tensor in model.discriminator.parameters()}
     for name, parameter in model.generator.named_parameters():
         if id(parameter) in shared and not torch.equal(parameter, theirs[name]):
             raise FolderError(

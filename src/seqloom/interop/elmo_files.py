@@ -153,7 +153,7 @@ def _check(weights: h5py.File, shapes: dict[str, torch.Size], path: Path) -> Non
     for name, shape in shapes.items():
         parts = name.split("/")
         links = ["/".join(parts[:end]) for end in range(1, 1 + len(parts))]
-        inside = all(type(weights.get(one, getlink=True)) is h5py.HardLink for one in links)
+        inside = all(type(weights.get(link, getlink=True)) is h5py.HardLink for link in links)
         found = weights[name] if inside and name in weights else None
         if not isinstance(found, h5py.Dataset):
             raise FolderError(f"must hold {name}, but does not; get the file again", path)

@@ -69,7 +69,7 @@ def target_of(
         fields = dict(head_config.encoder)
         model_type = str(fields.pop("model_type"))
         config = parse(model_family(model_type)[0], fields, "model.encoder.")
-    families = [one for one in FAMILIES.values() if one.model_type == model_type]
+    families = [known for known in FAMILIES.values() if known.model_type == model_type]
     done = {form.task for family in families for form in family.architectures.values()}
     if head_config is None and done and task not in done:
         raise UsageError(
@@ -107,7 +107,7 @@ def target_of(
 
 
 def _fields(config: ModelConfig, origin: JsonObject | None) -> Fields:
-    fields: Fields = {one.name: vars(config)[one.name] for one in fields_of(config)}
+    fields: Fields = {field.name: vars(config)[field.name] for field in fields_of(config)}
     if origin is None:  # otherwise a null goes back as it came
         for name, implied in IMPLIED.items():
             if fields.get(name, 0) is None:

@@ -277,7 +277,7 @@ class HubGeneration:
         for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"):
             value = self.content.get(key)
             ids = [] if value is None else as_list(value)
-            if ids is None or any(one not in never for one in ids):
+            if ids is None or any(token_id not in never for token_id in ids):
                 self._not_kept(f"{key}, which is not known here")
         if not self.encodes and self.content.get("forced_bos_token_id") is not None:
             self._not_kept("forced_bos_token_id, which belongs to encoder-decoders here")
@@ -298,7 +298,7 @@ class HubGeneration:
                 continue
             if key not in GENERATION_KEYS:
                 unknown.append(f"{shown(key)}={shown(value)}")
-            elif key in NEUTRAL and not any(_same(value, one) for one in NEUTRAL[key]):
+            elif key in NEUTRAL and not any(_same(value, neutral) for neutral in NEUTRAL[key]):
                 self._not_kept(f"{key}={shown(value)}, which is not known here")
         # config.json has keys of the model, which are looked at with it
         if unknown and self.name != "config.json":

@@ -70,7 +70,8 @@ def read_pooling(folder: Path) -> Pooling | None:
         return None
     try:
         modules = [
-            (str(one["type"]).rpartition(".")[2], str(one["path"])) for one in files.read_json(path)
+            (str(module["type"]).rpartition(".")[2], str(module["path"]))
+            for module in files.read_json(path)
         ]
     except (TypeError, KeyError):
         raise FolderError(
@@ -136,8 +137,8 @@ def write_pooling(folder: Path, pooling: Pooling, width: int) -> list[str]:
     if pooling.normalise:
         kinds.append(("Normalize", "2_Normalize"))
     modules = [
-        {"idx": at, "name": str(at), "path": path, "type": MODULE + kind}
-        for at, (kind, path) in enumerate(kinds)
+        {"idx": index, "name": str(index), "path": path, "type": MODULE + kind}
+        for index, (kind, path) in enumerate(kinds)
     ]
     files.write_json(folder / MODULES, modules)
     settings = {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case}

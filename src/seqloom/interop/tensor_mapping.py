@@ -151,7 +151,8 @@ class CheckpointTensors:
 
     def _is(self, form: str, name: str) -> bool:
         return any(
-            pattern(form).fullmatch(one) is not None for one in (name, self.names.prefix + name)
+            pattern(form).fullmatch(tensor) is not None
+            for tensor in (name, self.names.prefix + name)
         )
 
     def _useless(self, current: str, name: str) -> bool:

@@ -42,7 +42,7 @@ def train_sentences(
     compiled = library()
     if compiled is None or v.dtype not in KINDS or not v.is_cpu or options.softmax:
         return PlainPass(v, u, options, rate).over(sentences, seed)
-    rows = [_aligned(one) for one in ((v,) if u is v else (v, u))]
+    rows = [_aligned(matrix) for matrix in ((v,) if u is v else (v, u))]
     loss, count = np.zeros(threads), np.zeros(threads, np.int64)
     arguments = _Arguments(
         words=sentences.words.ctypes.data,

@@ -81,7 +81,7 @@ def train_cells(
     order, starts = in_rounds(cells)
     dtype = factors.rows.dtype
     exact = cells.counts[order].astype(np.float64)
-    f, logs = (torch.from_numpy(one).to(dtype) for one in (weights.of(exact), np.log(exact)))
+    f, logs = (torch.from_numpy(array).to(dtype) for array in (weights.of(exact), np.log(exact)))
     rows, columns = cells.rows[order], cells.columns[order]
     compiled = library()
     if compiled is None or dtype not in KINDS or not factors.rows.is_cpu:
@@ -91,7 +91,7 @@ def train_cells(
             for place, weight, log in zip(places, f, logs, strict=True)
         )
     tensors = [*factors, *squares]
-    assert all(one.is_contiguous() for one in tensors)
+    assert all(tensor.is_contiguous() for tensor in tensors)
     loss = np.zeros(BLOCKS)
     arguments = _GloveArguments(
         rows.ctypes.data,
@@ -99,7 +99,7 @@ def train_cells(
         f.data_ptr(),
         logs.data_ptr(),
         starts.ctypes.data,
-        *(one.data_ptr() for one in tensors),
+        *(tensor.data_ptr() for tensor in tensors),
         loss.ctypes.data,
         rate,
         factors.rows.shape[1],

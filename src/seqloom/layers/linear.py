@@ -39,7 +39,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weights is None or _product is None or _pack is None or not _pays(x, weight):
         return F.linear(x, weight, bias)
     pack = _pack
-    packed = weights.get(weight, lambda one: pack(one.detach()))
+    packed = weights.get(weight, lambda tensor: pack(tensor.detach()))
     return _product(x, packed, bias, "none", [], "")
 
 

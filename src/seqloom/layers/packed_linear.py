@@ -106,7 +106,7 @@ def packed_linear(weights: PackedWeights, weight: Tensor) -> PackedLinear:
     functions = cast("DecodingFunctions", decoding_functions())
     if weights.storage == "float32":  # there `linear` keeps a copy of its own kind
         return PackedLinear(functions, weight, weights.storage)
-    return weights.get(weight, lambda one: PackedLinear(functions, one, weights.storage))
+    return weights.get(weight, lambda tensor: PackedLinear(functions, tensor, weights.storage))
 
 
 def quantised_linear(

@@ -188,7 +188,7 @@ class PlainPass:
                     range(max(place - reach, 0), place),
                     range(place + 1, place + reach + 1),
                 )
-                windows.append([*before, *(one for one in after if one < len(words))])
+                windows.append([*before, *(place for place in after if place < len(words))])
             now, drawn = drawn, self.draw(random)
             pieces.arrive(places[-1] + options.window + 1)
             targets = [words[place] for place in places]

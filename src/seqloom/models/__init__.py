@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.familiar_names import MODEL_NAMES, did_you_mean
+from seqloom.familiar_names import MODEL_NAMES, near_names
 from seqloom.models.sizes import Fields
 from seqloom.plugins import is_known, register
 
@@ -111,7 +111,7 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
     if name not in MODELS:
         raise UsageError(
             f"model must be one of {', '.join(all_families())}, but is"
-            f" {printable(repr(model_type))}{did_you_mean(name, {one: one for one in all_families()})}"
+            f" {printable(repr(model_type))}{near_names(name, all_families())}"
         )
     module_name, config, model = MODELS[name]
     module = importlib.import_module(module_name)
@@ -120,7 +120,7 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
 
 def near_models(name: str) -> str:
     """`; did you mean lstm?`, or nothing where no name of a model is near."""
-    return did_you_mean(name, {one: one for one in (*all_families(), *MODEL_NAMES)})
+    return near_names(name, (*all_families(), *MODEL_NAMES))
 
 
 def encoder_families() -> list[str]:

@@ -100,7 +100,7 @@ def field_problems(config: object) -> list[str]:
 def _constraints_of(config_class: type) -> dict[str, list[Constraint]]:
     hints = get_type_hints(config_class, include_extras=True)
     return {
-        name: [one for one in _metadata(hint) if isinstance(one, Constraint)]
+        name: [marker for marker in _metadata(hint) if isinstance(marker, Constraint)]
         for name, hint in hints.items()
         if not name.startswith("_")
     }
@@ -110,8 +110,8 @@ def unused_fields(config: object) -> dict[str, str]:
     """Fields that change nothing in this configuration -> what they need."""
     unused = {}
     for name, hint in get_type_hints(type(config), include_extras=True).items():
-        for one in _metadata(hint):
-            if isinstance(one, UsedWith) and (unmet := one.unmet(config)):
+        for marker in _metadata(hint):
+            if isinstance(marker, UsedWith) and (unmet := marker.unmet(config)):
                 unused[name] = unmet
     return unused
 
@@ -120,10 +120,10 @@ def fields_of_tasks(config_class: type) -> dict[str, tuple[str, ...]]:
     """Fields that are read only in some tasks -> these."""
     hints = get_type_hints(config_class, include_extras=True)
     return {
-        name: one.tasks
+        name: marker.tasks
         for name, hint in hints.items()
-        for one in _metadata(hint)
-        if isinstance(one, UsedInTasks)
+        for marker in _metadata(hint)
+        if isinstance(marker, UsedInTasks)
     }
 
 

@@ -207,7 +207,7 @@ class Elmo(nn.Module):
         layers, after = self.bilm.read(x, mask, state, backward=backward)
         hidden = F.dropout(layers[-1], c.dropout, self.training)
         if pieces.first is not None:
-            after = tuple(tuple(part[pieces.last] for part in one) for one in after)
+            after = tuple(tuple(part[pieces.last] for part in layer) for layer in after)
         return pieces.to_rows(hidden, tokens.shape), after
 
     # As an encoder

@@ -132,7 +132,7 @@ class EncoderWithHead(nn.Module):
         next_tokens = self._next_tokens(batch)
         rows = zip(hidden, next_tokens, strict=True)
         losses = [self.encoder.next_token_loss(states, targets) for states, targets in rows]
-        means = torch.stack([one.total / one.count.clamp(min=1) for one in losses])
+        means = torch.stack([part.total / part.count.clamp(min=1) for part in losses])
         rows_of_example = torch.bincount(batch.owner)[batch.owner]
         return Loss(loss.total + weight * (means / rows_of_example).sum(), loss.count)
 

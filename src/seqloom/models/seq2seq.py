@@ -228,8 +228,8 @@ class Seq2SeqState(NamedTuple):
             sources.append(source)
         longest = max(values.shape[1] for values, *_ in memories)
         parts = []
-        for some in zip(*memories, strict=True):
-            parts.append(torch.cat([padded(part, longest, 1) for part in some]))
+        for part_of_each in zip(*memories, strict=True):
+            parts.append(torch.cat([padded(part, longest, 1) for part in part_of_each]))
         inputs = torch.arange(len(parts[0]), device=self.source.device)
         values, keys, mask = parts
         memory = AttentionMemory(values, keys, mask, inputs)

@@ -119,9 +119,9 @@ def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
     run.argtypes, run.restype = (_LONG, _LONG, _POINTER, _LONG), None
     passes = []
     for name in ("word2vec", "glove"):
-        one = loaded[f"seqloom_{name}_{kind}"]
-        one.argtypes, one.restype = (_POINTER, _LONG), None
-        passes.append(one)
+        function = loaded[f"seqloom_{name}_{kind}"]
+        function.argtypes, function.restype = (_POINTER, _LONG), None
+        passes.append(function)
     return NativeFunctions(gemm, workspace_size, run, *passes)
 
 

@@ -144,15 +144,15 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     remaining = iter(items)
     failure: SeqloomError | None = None
     while failure is None:
-        some: list[T] = []
+        chunk: list[T] = []
         try:
             # not list(): an error would lose what came before it
             for item in islice(remaining, size):
-                some.append(item)
+                chunk.append(item)
         except SeqloomError as error:
             failure = error
-        if some:
-            yield some
+        if chunk:
+            yield chunk
         elif failure is None:
             return
     raise failure

@@ -86,8 +86,8 @@ class QuantisedOutput(nn.Module):
         places, states, flat = select_trained(hidden, targets)
         parts = [states.new_zeros(0)]
         for first in range(0, len(flat), CHUNK):
-            some = slice(first, first + CHUNK)
-            logits = self.logits(states[some])
-            chosen = logits.gather(1, flat[some, None])[:, 0]
+            part = slice(first, first + CHUNK)
+            logits = self.logits(states[part])
+            chosen = logits.gather(1, flat[part, None])[:, 0]
             parts.append(chosen - logits.logsumexp(dim=1))
         return at_positions(torch.cat(parts), places, targets)

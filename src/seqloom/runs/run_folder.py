@@ -562,7 +562,9 @@ def base_of(folder: Path, content: files.JsonObject) -> nn.Module:
     found = FrozenBase.said_by(content, folder).find(folder, open_at)
     config = config_in(folder)[1]
     # for its task it may be forbidden to write ids that it wrote before
-    sizes, needed = (to_plain(one) | {"suppressed_ids": ()} for one in (config, found.config))
+    sizes, needed = (
+        to_plain(one_config) | {"suppressed_ids": ()} for one_config in (config, found.config)
+    )
     if sizes != needed:
         raise FolderError("sizes must be those of the frozen model, but are not", folder / CONFIG)
     model: nn.Module = model_family(str(content["model_type"]))[1](config)

@@ -77,7 +77,7 @@ def _cell(value: object) -> str:
             return value
         case bool() | int() | float():
             return str(value)
-        case list() | tuple() if all(isinstance(one, str) for one in value):
+        case list() | tuple() if all(isinstance(item, str) for item in value):
             return " ".join(value)
     return json.dumps(value, ensure_ascii=False, default=str)
 

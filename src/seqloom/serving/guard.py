@@ -125,7 +125,7 @@ class Guard:
         if path not in OPEN and self._access.keys:
             given = headers.get("authorization", "")
             scheme, _, key = given.partition(" ")
-            known = [same(key.strip(), one) for one in self._access.keys]
+            known = [same(key.strip(), known_key) for known_key in self._access.keys]
             if scheme.lower() != "bearer" or not any(known):
                 raise RequestError(
                     401, "a key is needed: Authorization: Bearer KEY", None, "invalid_api_key"

@@ -85,7 +85,7 @@ class ServedModels:
     """All of them."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
-        self.by_name = {one.name: one for one in models}
+        self.by_name = {served.name: served for served in models}
 
     def named(self, name: str | None) -> ServedModel:
         """The model of this name; the only one where none is given. Raises RequestError where there is
@@ -106,15 +106,15 @@ class ServedModels:
 
     @property
     def folders(self) -> dict[str, str]:
-        return {str(one.model.folder): one.name for one in self.by_name.values()}
+        return {str(served.model.folder): served.name for served in self.by_name.values()}
 
     @property
     def alive(self) -> bool:
-        return all(one.engine.alive for one in self.by_name.values())
+        return all(served.engine.alive for served in self.by_name.values())
 
     def stop(self) -> None:
-        for one in self.by_name.values():
-            one.engine.stop()
+        for served in self.by_name.values():
+            served.engine.stop()
 
 
 def named_folders(places: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,8 @@ ANYWHERE = torch.tensor(
 
 def random_state(layer: RecurrentLayer, rows: int) -> CellState:
     return tuple(
-        draw(*part.shape, seed=5 + at).requires_grad_() for at, part in enumerate(layer.start(rows))
+        draw(*part.shape, seed=5 + index).requires_grad_()
+        for index, part in enumerate(layer.start(rows))
     )
 
 

@@ -224,7 +224,7 @@ class DecodableLaws:
         real = tokens != self.special_ids.pad
         loss = self.model.output.loss(hidden, tokens.where(real, IGNORE), smoothing)
         assert loss.count == real.sum(), "the count of a loss must be the number of trained tokens"
-        trained = [one for one in self.model.parameters() if one.requires_grad]
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         return torch.autograd.grad(loss.total, trained, materialize_grads=True)
 
     # The state
@@ -343,7 +343,9 @@ class DecodableLaws:
             assert [(h.tokens, h.finished) for h in found] == [
                 (h.tokens, h.finished) for h in expected
             ]
-            scores, alone = (torch.tensor([h.score for h in some]) for some in (found, expected))
+            scores, alone = (
+                torch.tensor([h.score for h in hypotheses]) for hypotheses in (found, expected)
+            )
             assert_close(scores, alone, 1e-5, 1e-5)
             assert len(found) == width
             for h in found:

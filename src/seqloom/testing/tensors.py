@@ -44,7 +44,8 @@ def gradients(
 ) -> tuple[Tensor, ...]:
     """Of a weighted sum of all results (of the first, the outputs, where `mask` is true)."""
     weights = [
-        draw(*result.shape, seed=20 + at).to(result.dtype) for at, result in enumerate(results)
+        draw(*result.shape, seed=20 + index).to(result.dtype)
+        for index, result in enumerate(results)
     ]
     if mask is not None:
         weights[0] = weights[0] * mask[..., None]

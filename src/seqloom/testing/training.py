@@ -44,8 +44,8 @@ def check_objective(objective: Objective, model: nn.Module, batch: Any) -> None:
         whole, gradient = measured(batch)
         assert bool(whole.total.isfinite()), "the total must be finite"
         rows = [
-            measured(type(batch)(*(part[at : at + 1] for part in batch)))
-            for at in range(len(batch[0]))
+            measured(type(batch)(*(part[index : index + 1] for part in batch)))
+            for index in range(len(batch[0]))
         ]
         precision = 1e-9 if whole.total.dtype == torch.float64 else 1e-4
         assert int(whole.count) == sum(int(loss.count) for loss, _ in rows)

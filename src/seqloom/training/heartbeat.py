@@ -111,7 +111,8 @@ def _silent_worker(
         for worker in silent:
             if now - seen[worker.rank] > limit or worker.is_stopped():
                 # the lowest worker that is left says it, and the others follow
-                if any(one.rank < own.rank for one in others if one not in silent):
+                left = [other.rank for other in others if other not in silent]
+                if left and min(left) < own.rank:
                     ended.wait(STOPPED)
                 return None if ended.is_set() else worker
     return None

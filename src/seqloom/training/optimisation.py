@@ -110,7 +110,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
                 f"train.freeze must name parameters, but none begins with {prefix!r}; known are"
                 f" {', '.join(parts)}"
             )
-        if not any(one.requires_grad for one in named):
+        if not any(parameter.requires_grad for parameter in named):
             raise UsageError(
                 f"train.freeze={prefix} changes nothing: it is not trained anyway; leave it out"
             )

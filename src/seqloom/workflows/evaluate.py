@@ -72,20 +72,26 @@ def draw_evaluation(folder: Path, found: Evaluation) -> list[str]:
         charts["confusions"] = confusion_chart(confusion["order"], confusion["counts"])
     elif confusion is not None:
         charts["confusions"] = confusion_chart(found.details["labels"], confusion)
-    sure = [one for one in found.examples if one.confidence is not None]
+    sure = [example for example in found.examples if example.confidence is not None]
     if sure:
         bins = reliability(
-            np.array([one.confidence for one in sure]),
-            np.array([one.right == 1 for one in sure]),
+            np.array([example.confidence for example in sure]),
+            np.array([example.right == 1 for example in sure]),
         )
-        known = [(one.confidence, one.accuracy, one.examples) for one in bins if one.examples]
+        known = [
+            (group.confidence, group.accuracy, group.examples) for group in bins if group.examples
+        ]
         charts["reliability"] = reliability_chart(known)
-    if any(one.right is None for one in found.examples):
+    if any(example.right is None for example in found.examples):
         score = "chrF"
     else:
-        score = "negative error" if min(one.right or 0 for one in found.examples) < 0 else "score"
+        score = (
+            "negative error"
+            if min(example.right or 0 for example in found.examples) < 0
+            else "score"
+        )
     groups = by_length(found.examples)
-    charts["lengths"] = length_chart([(one.words, one.right) for one in groups], score)
+    charts["lengths"] = length_chart([(group.words, group.right) for group in groups], score)
     with atomic_folder(folder, "pictures") as place:
         for name, chart in charts.items():
             for ending in PICTURE_FORMS:

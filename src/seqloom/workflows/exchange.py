@@ -178,7 +178,7 @@ def _sizes(model: nn.Module, model_type: str, task: str) -> dict[str, object]:
     return {
         "model": model_type,
         "task": task,
-        "parameters": sum(one.numel() for one in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
 
 

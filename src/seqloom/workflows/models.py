@@ -85,7 +85,7 @@ def model_of_run(folder: str) -> dict[str, str]:
     return {
         "task": run.task,
         "model": run.model_type,
-        "parameters": f"{sum(one.numel() for one in run.model.parameters()):,}",
+        "parameters": f"{sum(parameter.numel() for parameter in run.model.parameters()):,}",
         "step of decoding": f"by torch: {reason}" if reason else f"compiled, for {kind}",
         "weights in decoding": run.decode.weights,
     }

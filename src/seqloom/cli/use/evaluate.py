@@ -91,7 +91,7 @@ def _put_result(
         signatures = {
             f"{name}_signature": signature for name, signature in result.signatures.items()
         }
-        errors = {"errors": [one._asdict() for one in wrong]} if wrong else {}
+        errors = {"errors": [answer._asdict() for answer in wrong]} if wrong else {}
         put_json(result.metrics | signatures | result.details | errors)
         return
     put_metrics(title, result.metrics)
@@ -100,8 +100,14 @@ def _put_result(
         put(f"{name}: {signature}")
     if wrong:
         rows = [
-            (one.place, one.input, one.truth, one.answer, _number(one.confidence, one.right))
-            for one in wrong
+            (
+                answer.place,
+                answer.input,
+                answer.truth,
+                answer.answer,
+                _number(answer.confidence, answer.right),
+            )
+            for answer in wrong
         ]
         last = "score" if wrong[0].confidence is None else "probability"
         put_table("Wrong answers", rows, ("where", "input", "truth", "answer", last))

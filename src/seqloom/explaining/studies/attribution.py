@@ -122,7 +122,7 @@ def _without(batch: EncodedBatch, places: set[tuple[int, int]], of_nothing: int)
 
 def stacked(variants: Sequence[EncodedBatch]) -> EncodedBatch:
     """Variants of one input as the examples of a batch."""
-    steps = max(one.tokens.shape[1] for one in variants)
+    steps = max(variant.tokens.shape[1] for variant in variants)
 
     def padded(parts: Sequence[Tensor], filler: int) -> Tensor:
         after = [steps - part.shape[1] for part in parts]
@@ -136,12 +136,12 @@ def stacked(variants: Sequence[EncodedBatch]) -> EncodedBatch:
     first = variants[0]
     rows = len(first.tokens)
     return EncodedBatch(
-        tokens=padded([one.tokens for one in variants], -1),
-        segments=padded([one.segments for one in variants], 0),
-        characters=padded([one.characters for one in variants], -1),
+        tokens=padded([variant.tokens for variant in variants], -1),
+        segments=padded([variant.segments for variant in variants], 0),
+        characters=padded([variant.characters for variant in variants], -1),
         owner=torch.arange(len(variants), device=first.owner.device).repeat_interleave(rows),
-        places=torch.cat([one.places for one in variants]),
-        targets=torch.cat([one.targets for one in variants]),
+        places=torch.cat([variant.places for variant in variants]),
+        targets=torch.cat([variant.targets for variant in variants]),
     )
 
 
@@ -309,13 +309,13 @@ class _Path:
         at_a_time = max(1, BATCH_STEPS // max(self.batch.tokens.numel(), 1))
         work = LongWork("points of the integral", len(shares))
         for first in range(0, len(shares), at_a_time):
-            some = shares[first : first + at_a_time]
+            chunk = shares[first : first + at_a_time]
             vectors = {}
             for table, embedded in self.inputs.items():
-                base, alpha = self.bases[table], some.to(embedded)[:, None, None, None]
+                base, alpha = self.bases[table], chunk.to(embedded)[:, None, None, None]
                 vectors[table] = (base + alpha * (embedded - base)).flatten(0, 1)
-            yield stacked([self.batch] * len(some)), vectors, slice(first, first + len(some))
-            work.add(len(some))
+            yield stacked([self.batch] * len(chunk)), vectors, slice(first, first + len(chunk))
+            work.add(len(chunk))
 
     @torch.no_grad()
     def scores(self, shares: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ class BackOff(NamedTuple):
 def back_off(model: Ngram, ids: Sequence[int]) -> list[BackOff]:
     """Of each word after the first of `ids`, which begin with `<s>`."""
     return [
-        _of_word(model, ids[max(0, at - model.config.order + 1) : at], ids[at])
-        for at in range(1, len(ids))
+        _of_word(model, ids[max(0, position - model.config.order + 1) : position], ids[position])
+        for position in range(1, len(ids))
     ]
 
 

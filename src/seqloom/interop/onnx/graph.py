@@ -160,7 +160,7 @@ def _exported(graph: Graph) -> torch.onnx.ONNXProgram:
     dynamic = []
     for value in graph.inputs:
         dynamic.append(
-            {at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)}
+            {axis: Dim.DYNAMIC for axis, size in enumerate(value.shape) if isinstance(size, str)}
         )
     with torch.enable_grad():
         traced = torch.export.export(

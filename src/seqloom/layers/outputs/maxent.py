@@ -90,6 +90,8 @@ class MaxEntOutput(nn.Module):
         trained = (flat != IGNORE).nonzero()[:, 0]
         hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        smoothed = classes.possible if smoothing else []
+        share = smoothing / classes.possible_count
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         d_hidden, d_learned = (
             torch.zeros_like(hidden),
@@ -100,8 +102,8 @@ class MaxEntOutput(nn.Module):
             part = hidden[rows].detach().requires_grad_(trains)
             log_p = self.logits(part).to(total.dtype).log_softmax(dim=1)
             loss = (1 - smoothing) * F.nll_loss(log_p, flat[rows], reduction="sum")
-            for some in classes.possible if smoothing else []:
-                loss = loss - smoothing / classes.possible_count * log_p[:, some].sum()
+            for possible in smoothed:
+                loss = loss - share * log_p[:, possible].sum()
             total += loss.detach()
             if trains:
                 d_hidden[rows], *d_parts = torch.autograd.grad(loss, [part, *learned])

@@ -79,8 +79,8 @@ class SampledOutput(nn.Module):
         """counts `(vocabulary,)` of each id in the training text; one that never occurs counts once, so that
         it can be drawn, unless it can never be a target."""
         raised = counts.to(self.cumulative).clamp(min=1) ** self.alpha
-        for one in self.full.classes.suppressed:
-            raised[one] = 0
+        for part in self.full.classes.suppressed:
+            raised[part] = 0
         total = raised.cumsum(0)
         # by the last sum: no draw may lie beyond the last id that can be drawn
         self.cumulative.copy_(total / total[-1])

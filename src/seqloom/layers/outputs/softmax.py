@@ -127,12 +127,12 @@ def linear_cross_entropy(
     def score(rows: slice, logits: Tensor) -> tuple[Tensor, None]:
         y = targets[rows, None]
         wanted = (1 - smoothing) * logits.gather(1, y).sum()
-        for some in smoothed:
-            wanted += share * logits[:, some].sum()
+        for part in smoothed:
+            wanted += share * logits[:, part].sum()
         loss = softmax_(logits).sum() - wanted
         d_logits = logits  # softmax - target
-        for some in smoothed:
-            d_logits[:, some] -= share
+        for part in smoothed:
+            d_logits[:, part] -= share
         d_logits.scatter_add_(1, y, d_logits.new_full((1, 1), smoothing - 1).expand_as(y))
         return loss, None
 

@@ -70,7 +70,7 @@ def run_stack(
     weights = current()
     if weights is None or past is None or not _is_a_step(x, inputs):
         return stack(x, inputs, past)  # type: ignore[no-any-return]
-    step = weights.get(stack, lambda one: native_step(one, weights))
+    step = weights.get(stack, lambda blocks: native_step(blocks, weights))
     if step is None or stack.training or step.watched():
         return stack(x, inputs, past)  # type: ignore[no-any-return]
     return step(x, inputs, past)
@@ -100,13 +100,13 @@ def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
 def why_not(stack: Stack) -> str:
     """Why a stack has no compiled step, as a clause; empty where it has one."""
     for block in _blocks(stack):
-        if not all(isinstance(one, Linear) for one in _linear_maps(block)):
+        if not all(isinstance(linear, Linear) for linear in _linear_maps(block)):
             return "its linear maps have adapters (LoRA)"
         if not isinstance(block.attention_norm, nn.LayerNorm):
             return "its norms are RMS norms"
         if block.feed_forward.gated:
             return "its feed-forward layers have a gate"
-    if not all(in_memory(one, torch.float32) for one in stack.parameters()):
+    if not all(in_memory(parameter, torch.float32) for parameter in stack.parameters()):
         return "its weights are not in float32 on a CPU"
     return ""
 
@@ -148,7 +148,7 @@ class NativeStep:
         )
         if own[0].norm_first:
             self._arguments.norm = self._norm(stack.norm)
-        self._numbers = sum(one.numel() for one in stack.parameters())
+        self._numbers = sum(parameter.numel() for parameter in stack.parameters())
 
     def watched(self) -> bool:
         """Whether somebody looks at the weights of attention, which this never shows."""

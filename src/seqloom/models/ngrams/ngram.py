@@ -165,7 +165,7 @@ class Ngram(nn.Module):
     @classmethod
     def of(cls, config: NgramConfig, orders: Sequence[EstimatedOrder]) -> Self:
         """The model of given n-grams; orders at the end may be missing."""
-        sizes = [len(one.keys) for one in orders] + [0] * (config.order - len(orders))
+        sizes = [len(order.keys) for order in orders] + [0] * (config.order - len(orders))
         model = cls(replace(config, sizes=tuple(sizes)))
         words, *longer = orders
         model.log_prob.copy_(torch.from_numpy(words.log_prob).masked_fill(~model.predicted, 0))

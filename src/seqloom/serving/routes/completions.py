@@ -69,7 +69,7 @@ def decode_config(asked: SamplingFields, limits: ServerLimits) -> DecodeConfig:
     stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
     if len(stops) > limits.stop_strings:
         raise invalid("stop", f"must be at most {limits.stop_strings} strings, but is {len(stops)}")
-    if any(not 1 <= len(one) <= limits.stop_length for one in stops):
+    if any(not 1 <= len(stop) <= limits.stop_length for stop in stops):
         raise invalid("stop", f"must be of strings of 1 to {limits.stop_length} characters")
     n, beams = asked.n or 1, asked.num_beams or 1
     if n > limits.rows:

@@ -35,7 +35,7 @@ router = APIRouter()
 async def list_models(request: Request) -> Response:
     models: ServedModels = request.app.state.models
     return JSONResponse(
-        {"object": "list", "data": [described(one) for one in models.by_name.values()]}
+        {"object": "list", "data": [described(served) for served in models.by_name.values()]}
     )
 
 
@@ -143,7 +143,7 @@ async def embeddings(request: Request) -> Response:
         raise invalid("input", f"must be 1 to {state.limits.inputs} texts, none of them empty")
     tokens = await run_in_threadpool(check_text_lengths, served, texts, "input")
     vectors = await read_together(
-        request, served, "vectors", texts, tokens, lambda some: list(text_vectors(served, some))
+        request, served, "vectors", texts, tokens, lambda chunk: list(text_vectors(served, chunk))
     )
     width = len(vectors[0])
     if body.dimensions not in (None, width):

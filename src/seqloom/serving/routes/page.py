@@ -12,7 +12,7 @@ router = APIRouter()
 
 PAGE = files("seqloom.serving") / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-FILES = {"/" if one.name == "index.html" else f"/{one.name}": one for one in PAGE.iterdir()}
+FILES = {"/" if path.name == "index.html" else f"/{path.name}": path for path in PAGE.iterdir()}
 
 
 async def sent(request: Request) -> Response:

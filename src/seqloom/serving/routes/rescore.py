@@ -39,12 +39,12 @@ async def rescore(request: Request) -> Response:
         raise RequestError(
             400, f"model {served.name} is one of {served.task} and scores no hypotheses", "model"
         )
-    texts = [text for one in body.lists for text in flat(one)]
+    texts = [text for nbest in body.lists for text in flat(nbest)]
     check_number([*body.lists, *texts], limits, "lists")
     tokens = await run_in_threadpool(count_tokens, served, body.lists, limits)
 
-    def read(some: Sequence[RescoreBody]) -> list[Rescored]:
-        return [rescored(served, one) for one in some]
+    def read(chunk: Sequence[RescoreBody]) -> list[Rescored]:
+        return [rescored(served, body) for body in chunk]
 
     alone = object()
     (found,) = await read_together(request, served, alone, [body], tokens, read)
@@ -60,7 +60,7 @@ def rescored(served: ServedModel, body: RescoreBody) -> Rescored:
     run = served.text_run
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lists.jsonl"
-        path.write_text("".join(json.dumps(one) + "\n" for one in body.lists))
+        path.write_text("".join(json.dumps(nbest) + "\n" for nbest in body.lists))
         config = RescoreConfig(
             folders=[str(run.folder)],
             path=str(path),

@@ -52,7 +52,7 @@ def predicting(served: ServedModel) -> Read:
 def texts_of(inputs: Any) -> list[str]:
     """A text, or several, as several. Raises RequestError for anything else."""
     texts = [inputs] if isinstance(inputs, str) else inputs
-    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise invalid("inputs", "must be a text, or a list of texts")
     return texts
 
@@ -95,13 +95,13 @@ def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
         for text, output in zip(texts, outputs, strict=True):
             tagged = tagged_words(text, output)
             if parameters.aggregation_strategy == "none":
-                found.append([one for one in tagged if one["entity"] not in parameters.ignored])
+                found.append([word for word in tagged if word["entity"] not in parameters.ignored])
             else:
                 found.append(
                     [
-                        one
-                        for one in entities(text, tagged)
-                        if one["entity_group"] not in parameters.ignored
+                        entity
+                        for entity in entities(text, tagged)
+                        if entity["entity_group"] not in parameters.ignored
                     ]
                 )
         return found[0] if isinstance(inputs, str) else found
@@ -175,7 +175,7 @@ def spans(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
         if parameters.handle_impossible_answer:
             score = output["no_answer_probability"]
             found.append({"answer": "", "score": score, "start": 0, "end": 0})
-            found.sort(key=lambda one: -one["score"])
+            found.sort(key=lambda label: -label["score"])
         if not found:
             found = [{"answer": "", "score": output["no_answer_probability"], "start": 0, "end": 0}]
         return found[0] if parameters.top_k == 1 else found[: parameters.top_k]
@@ -210,8 +210,8 @@ def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
             found.append(of_masks[0] if len(of_masks) == 1 else of_masks)
         return found[0] if isinstance(inputs, str) else found
 
-    def read(some: Sequence[str]) -> list[Filled]:
-        return filler.fill_masks(list(some), parameters.top_k)
+    def read(chunk: Sequence[str]) -> list[Filled]:
+        return filler.fill_masks(list(chunk), parameters.top_k)
 
     return Reading(texts, read, answer, together=f"masks {parameters.top_k}")
 
@@ -229,7 +229,7 @@ def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> R
             )
     texts = texts_of(others)
     if served.task == "sentence-similarity":
-        pairs = [(source, one) for one in texts]
+        pairs = [(source, text) for text in texts]
         return Reading(
             pairs, predicting(served), lambda outputs: [output["score"] for output in outputs]
         )
@@ -242,7 +242,7 @@ def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> R
 
     check_text_lengths(served, [source, *texts], "inputs")
     return Reading(
-        [source, *texts], lambda some: list(text_vectors(served, some)), answer, "vectors"
+        [source, *texts], lambda chunk: list(text_vectors(served, chunk)), answer, "vectors"
     )
 
 
@@ -262,7 +262,7 @@ def vectors(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Readin
         plain: list[list[float]] = found.tolist()
         return plain
 
-    return Reading(texts, lambda some: list(text_vectors(served, some)), answer, "vectors")
+    return Reading(texts, lambda chunk: list(text_vectors(served, chunk)), answer, "vectors")
 
 
 READING: dict[str, Callable[[ServedModel, Any, GivenParameters], Reading]] = {

@@ -94,7 +94,7 @@ def check_number(inputs: Sequence[Any], limits: ServerLimits, name: str = "input
 
 def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimits) -> int:
     """Raises RequestError for inputs that are too long together."""
-    texts = [" ".join(flat(one)) for one in inputs]
+    texts = [" ".join(flat(value)) for value in inputs]
     try:
         tokens = [len(ids) for ids in served.text_run.tokenizer.encode(texts)]
     except SeqloomError as error:
@@ -279,8 +279,8 @@ async def task_outputs(
     check_number(given, request.app.state.limits)
     tokens = await run_in_threadpool(count_tokens, served, given, request.app.state.limits)
 
-    def read(some: Sequence[Any]) -> list[str]:
-        return model.predict(some, parameters.task)
+    def read(chunk: Sequence[Any]) -> list[str]:
+        return model.predict(chunk, parameters.task)
 
     found = await read_together(request, served, f"task {parameters.task}", given, tokens, read)
     return [{"generated_text": text} for text in found]
@@ -303,9 +303,9 @@ async def classified(
 
     def read(images: Sequence[bytes]) -> list[Any]:
         found = []
-        for one in images:
+        for image in images:
             with tempfile.NamedTemporaryFile(suffix=".png") as file:
-                file.write(one)
+                file.write(image)
                 file.flush()
                 try:
                     found += model.predict([file.name])

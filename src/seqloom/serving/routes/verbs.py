@@ -68,27 +68,27 @@ async def info(request: Request) -> Response:
     """All limits, and what each model can do."""
     models: ServedModels = request.app.state.models
     described = []
-    for one in models.by_name.values():
+    for served in models.by_name.values():
         about: dict[str, Any] = {
-            "name": one.name,
-            "task": one.task,
-            "pictures": one.pictures,
+            "name": served.name,
+            "task": served.task,
+            "pictures": served.pictures,
             "context": None,
         }
-        if one.run is not None:
+        if served.run is not None:
             about |= {
-                "model_type": one.run.model_type,
-                "context": context_of(one.run.model),
-                "vocabulary": one.run.tokenizer.vocabulary_size,
-                "tokenizer": one.run.tokenizer.kind,
+                "model_type": served.run.model_type,
+                "context": context_of(served.run.model),
+                "vocabulary": served.run.tokenizer.vocabulary_size,
+                "tokenizer": served.run.tokenizer.kind,
             }
-        match one.model:
+        match served.model:
             case MaskFiller():
-                about["mask"] = one.model.spelling
+                about["mask"] = served.model.spelling
             case TextPredictor():
-                about["pairs"] = one.model.head_task.pairs
+                about["pairs"] = served.model.head_task.pairs
             case TextToTextModel():
-                about["tasks"] = list(one.model.tasks)
+                about["tasks"] = list(served.model.tasks)
         described.append(about)
     return JSONResponse(
         {"version": VERSION, "limits": asdict(request.app.state.limits), "models": described}
@@ -152,7 +152,7 @@ async def score(request: Request) -> Response:
 
     def read(texts: Sequence[str]) -> list[dict[str, object]]:
         scored = model.score(list(texts), prompt=body.prompt, tokens=body.tokens)
-        return [one.summary() for one in scored]
+        return [score.summary() for score in scored]
 
     together = ("score", body.prompt, body.tokens)
     found = await read_together(request, served, together, body.texts, tokens, read)
@@ -169,7 +169,7 @@ async def complete(request: Request) -> Response:
 
     def read(prefixes: Sequence[str]) -> list[list[dict[str, Any]]]:
         return [
-            [one._asdict() for one in model.complete(prefix, body.n, body.words)]
+            [completion._asdict() for completion in model.complete(prefix, body.n, body.words)]
             for prefix in prefixes
         ]
 
@@ -230,10 +230,10 @@ async def predict(request: Request) -> Response:
         raise invalid("decode", "is for models of text pairs; leave it out")
     tokens = await run_in_threadpool(count_tokens, served, body.inputs, state.limits)
     model = cast(LoadedModel, served.model)
-    inputs = [tuple(one) if isinstance(one, list) else one for one in body.inputs]
+    inputs = [tuple(value) if isinstance(value, list) else value for value in body.inputs]
 
-    def read(some: Sequence[Any]) -> list[Any]:
-        return list(model.predict(list(some), **body.decode))
+    def read(chunk: Sequence[Any]) -> list[Any]:
+        return list(model.predict(list(chunk), **body.decode))
 
     together = ("predict", tuple(sorted(map(repr, body.decode.items()))))
     found = await read_together(request, served, together, inputs, tokens, read)
@@ -243,7 +243,7 @@ async def predict(request: Request) -> Response:
 def plain(value: Any) -> Any:
     """Arrays as lists."""
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return value if isinstance(value, str | int | float | None) else value.tolist()

@@ -40,17 +40,17 @@ class LayerWeightsReport:
     picture: Path
 
     def summary(self) -> dict[str, object]:
-        return {"models": [vars(one) for one in self.models], "picture": str(self.picture)}
+        return {"models": [vars(model) for model in self.models], "picture": str(self.picture)}
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """The header, and a row for each model."""
-        layers = max(len(one.weights) for one in self.models)
+        layers = max(len(model.weights) for model in self.models)
         header = ("model", "task", *(f"s_{k}" for k in range(layers)), "γ")
         rows = []
-        for one in self.models:
-            shown = [f"{weight:.3f}" for weight in one.weights]
+        for model in self.models:
+            shown = [f"{weight:.3f}" for weight in model.weights]
             empty = [""] * (layers - len(shown))
-            rows.append((printable(one.folder), one.task, *shown, *empty, f"{one.scale:.3f}"))
+            rows.append((printable(model.folder), model.task, *shown, *empty, f"{model.scale:.3f}"))
         return header, rows
 
 
@@ -63,7 +63,7 @@ def explain_layer_weights(folders: Sequence[str], output: str) -> LayerWeightsRe
     if len(set(folders)) < len(folders):
         raise UsageError("each model must be given once, but one is given twice")
     models = [_weights_of(folder) for folder in folders]
-    lines = {one.folder: list(enumerate(one.weights)) for one in models}
+    lines = {model.folder: list(enumerate(model.weights)) for model in models}
     chart = line_chart(lines, x="layer k", y="s_k", title=TITLE, subtitle=SUBTITLE)
     save_chart(chart, picture)
     return LayerWeightsReport(models=models, picture=picture)

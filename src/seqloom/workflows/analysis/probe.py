@@ -66,9 +66,9 @@ class ProbeReport:
         results = {(row["cell"], row["distance"]): row for row in self.rows}
         lines: list[tuple[str, ...]] = []
         for cell in self.cells():
-            some = [results.get((cell, distance)) for distance in distances]
-            parameters = next(row["parameters"] for row in some if row is not None)
-            lines.append((cell, f"{parameters:,}", *map(_shown, some)))
+            row_of_cell = [results.get((cell, distance)) for distance in distances]
+            parameters = next(row["parameters"] for row in row_of_cell if row is not None)
+            lines.append((cell, f"{parameters:,}", *map(_shown, row_of_cell)))
         chance = f"{self.task.chance:.1%}" if self.task.classes else f"mse {self.task.chance:.3f}"
         lines.append(("(chance)", "", *[chance] * len(distances)))
         if self.task.last_noun is not None:

@@ -318,8 +318,7 @@ def _read_parts(
         read.append(lists)
         try:
             with logged_report() as report:
-                for one in read_nbest(path, config.data, report, config.score):
-                    lists.append(one)
+                lists.extend(read_nbest(path, config.data, report, config.score))
         except DataError as error:
             measured = any(nbest.reference is not None for nbest in lists)
             if not lists or len(paths) > 1 or config.output is not None or measured:
@@ -348,7 +347,7 @@ def _score(
 ) -> list[ScoredLists]:
     """Each model scores each text once, however often it occurs in the lists; a model of text pairs each text
     with its source."""
-    lists = [nbest for some in read for nbest in some]
+    lists = [nbest for lists in read for nbest in lists]
     models: list[Callable[[NBest], list[float]]] = []
     for run, name in zip(runs, names, strict=True):
         if hub_task(run.task) == "translation":
@@ -362,7 +361,7 @@ def _score(
         columns.append([len(text.split()) for text in nbest.texts])
         return np.array(columns, np.float64).T
 
-    return [ScoredLists(some, list(map(table, some))) for some in read]
+    return [ScoredLists(lists, list(map(table, lists))) for lists in read]
 
 
 def _of_texts(scorer: Scorer, name: str, lists: Sequence[NBest]) -> Callable[[NBest], list[float]]:

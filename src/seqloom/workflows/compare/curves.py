@@ -29,7 +29,12 @@ def draw_curves(runs: Mapping[str, Path], metric: str, output: Path) -> list[str
                 series[name] = points
     if not series:
         known = sorted(
-            {name for folder in runs.values() for one in metrics_log.read(folder) for name in one}
+            {
+                name
+                for folder in runs.values()
+                for record in metrics_log.read(folder)
+                for name in record
+            }
         )
         raise UsageError(
             f"there must be a run that has logged {printable(metric)}, but there is none; logged are"

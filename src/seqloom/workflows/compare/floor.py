@@ -47,7 +47,7 @@ def floor_of(
         if isinstance(model, TextPredictor):
             return _constant(plan, cell, model)
         examples = evaluated(cell, plan).examples
-    truths = Counter(one.truth for one in examples)
+    truths = Counter(example.truth for example in examples)
     if plan.score != "accuracy" or not truths:
         return None
     return Floor(*_most_frequent(truths, len(examples)))
@@ -76,7 +76,9 @@ def _constant(plan: ComparisonPlan, cell: Path, model: TextPredictor[Any]) -> Fl
     outputs = predict_dataset(chosen.encoder, dataset)
     labels = Counter(label for example in training for label in head_task.labels_of(example))
     if head_task.kind == "regression":
-        answer = np.asarray(np.mean([float(head_task.labels_of(one)[0]) for one in training]))
+        answer = np.asarray(
+            np.mean([float(head_task.labels_of(example)[0]) for example in training])
+        )
         name = "always the mean score"
     elif head_task.kind == "choice":
         answer, name = np.asarray(0.0), "always the first option"
@@ -85,8 +87,11 @@ def _constant(plan: ComparisonPlan, cell: Path, model: TextPredictor[Any]) -> Fl
         answer = counts / max(counts.sum(), 1)
         name = f"always {head_task.labels[int(counts.argmax())]}"
     constant = HeadOutputs(
-        [np.broadcast_to(answer, one.shape).astype(np.float32) for one in outputs.probabilities],
-        [_same(one, answer) for one in outputs.predictions],
+        [
+            np.broadcast_to(answer, probabilities.shape).astype(np.float32)
+            for probabilities in outputs.probabilities
+        ],
+        [_same(prediction, answer) for prediction in outputs.predictions],
         float("nan"),
     )
     score = head_task.evaluate(kept, dataset, constant, 0).metrics.get(plan.score)
@@ -101,7 +106,7 @@ def _same(predictions: Numbers, answer: Numbers) -> Numbers:
 def _unigram(plan: ComparisonPlan, folder: Path) -> Floor | None:
     """A language model that knows how often each token occurs, and no context."""
     place = folder / UNIGRAM
-    tokens = [one for one in plan.settings if one.strip().startswith("data.")]
+    tokens = [setting for setting in plan.settings if setting.strip().startswith("data.")]
     try:
         if not place.exists():
             settings = [*tokens, "model.order=1"]

@@ -104,7 +104,7 @@ class CellScore(NamedTuple):
 
 def _score(content: object) -> float | list[float]:
     """How right an answer is, or the counts that its score is a function of."""
-    return [float(one) for one in content] if isinstance(content, list) else float(str(content))
+    return [float(item) for item in content] if isinstance(content, list) else float(str(content))
 
 
 def require_same_words(plan: ComparisonPlan, cells: Sequence[CellScore]) -> None:

@@ -176,7 +176,7 @@ class ComparisonPlan:
     @property
     def names(self) -> list[str]:
         """Of the models."""
-        return [one.partition(CHECKPOINT_MARK)[0] for one in self.models]
+        return [model.partition(CHECKPOINT_MARK)[0] for model in self.models]
 
     @property
     def measured_on(self) -> str:
@@ -197,12 +197,10 @@ class TrainingChoice(NamedTuple):
 def read_entries(words: str, task: str) -> list[ModelEntry]:
     """The models that a user names, separated by commas. Raises UsageError for a word that names none, and
     for models that cannot be told apart."""
-    entries = [
-        _entry(word, task)
-        for some in _split_at_commas(words)
-        if some.strip()
-        for word in _each_of_braces(some.strip())
-    ]
+    entries = []
+    for part in _split_at_commas(words):
+        if part.strip():
+            entries += [_entry(word, task) for word in _each_of_braces(part.strip())]
     if len(entries) < 2:
         raise UsageError(
             f"--models must name at least two models with commas between, but is {printable(repr(words))}"

@@ -118,7 +118,7 @@ def run_compare(
     task, folder = config.task, Path(config.output_dir)
     found = find_task(task)
     if found is None or not found.comparable:
-        able = ", ".join(one.name for one in all_tasks() if one.comparable)
+        able = ", ".join(task.name for task in all_tasks() if task.comparable)
         raise UsageError(f"compare is for {able}, but TASK is {printable(repr(task))}")
     entries = read_entries(config.models, task)
     check_budget(config, entries)
