@@ -64,6 +64,7 @@ Settings = Mapping[str, Any]
 """Settings that were given, by name."""
 
 T = TypeVar("T")
+M = TypeVar("M", bound=nn.Module)
 
 
 class Loss(NamedTuple):
@@ -721,10 +722,11 @@ def reorder_in_place(state: State, rows: Tensor) -> State:
     """`select_rows` for a state that is not used again: a `ReorderableState` copies only what changes."""
     if _meets(state.__class__, ReorderableState):
         return state.reordered(rows)
-    if isinstance(state, Tensor):
-        return state.index_select(0, rows)
-    if isinstance(state, tuple):
-        return _same_tuple(state, [reorder_in_place(part, rows) for part in state])
+    match state:
+        case Tensor():
+            return state.index_select(0, rows)
+        case tuple():
+            return _same_tuple(state, [reorder_in_place(part, rows) for part in state])
     return state
 
 
@@ -745,10 +747,11 @@ def join_rows(states: Sequence[State]) -> State:
         return first
     if _meets(first.__class__, JoinableState):
         return first.joined(states[1:])
-    if isinstance(first, Tensor):
-        return torch.cat(list(states))
-    if isinstance(first, tuple):
-        return _same_tuple(first, [join_rows(parts) for parts in zip(*states, strict=True)])
+    match first:
+        case Tensor():
+            return torch.cat(list(states))
+        case tuple():
+            return _same_tuple(first, [join_rows(parts) for parts in zip(*states, strict=True)])
     return first
 
 
@@ -788,10 +791,11 @@ def with_tensors(state: State, tensors: Sequence[Tensor]) -> State:
 
 def _map_tensors(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """The same state with each of its tensors changed."""
-    if isinstance(state, Tensor):
-        return change(state)
-    if isinstance(state, tuple):
-        return _same_tuple(state, [_map_tensors(part, change) for part in state])
+    match state:
+        case Tensor():
+            return change(state)
+        case tuple():
+            return _same_tuple(state, [_map_tensors(part, change) for part in state])
     return state  # Shared, numbers and None belong to no row
 
 
@@ -806,6 +810,11 @@ def device_of(model: Decodable) -> torch.device:
         return torch.device("cpu")
     first = next(chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if first is None else first.device
+
+
+def modules_of(model: nn.Module, kind: type[M]) -> dict[str, M]:
+    """The modules of this class in a model, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
 
 def context_of(model: object) -> int | None:
@@ -833,12 +842,14 @@ def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
 def read_source(model: object, source: Tensor) -> State:
     """source `(inputs, steps)` with its special tokens, padded anywhere -> the state before the first token
     of an output, one row per input: that of an encoder, or that of a language model which has read it."""
-    if isinstance(model, EncoderDecoder):
-        return model.encode(source)
-    if isinstance(model, PrefixReader):
-        return model.read_source(source)
-    assert isinstance(model, HiddenReader)
-    return model.read(source, None)[1]
+    match model:
+        case EncoderDecoder():
+            return model.encode(source)
+        case PrefixReader():
+            return model.read_source(source)
+        case HiddenReader():
+            return model.read(source, None)[1]
+    raise TypeError(f"a {type(model).__name__} reads no source")
 
 
 def target_log_probs(

@@ -143,25 +143,21 @@ def line_layers(
             dotted += records
     for name, band in bands.items():
         for a, low, high in band:
-            ranges.append(
-                {"series": shown[name], "x": float(a), "low": float(low), "high": float(high)}
-            )
+            limits = {"low": float(low), "high": float(high)}
+            ranges.append({"series": shown[name], "x": float(a), **limits})
 
     x, y = printable(x), printable(y)
     domain = [printable(name) or EMPTY for name in colours or series]
-    dashed = [
-        name in {printable(reference) or EMPTY for reference in references} for name in domain
-    ]
+    shown_references = {printable(name) or EMPTY for name in references}
     colours_left, shapes_left = iter(LINES), cycle(SHAPES)
-    ink = [REFERENCE if is_dashed else next(colours_left) for is_dashed in dashed]
+    ink = [REFERENCE if name in shown_references else next(colours_left) for name in domain]
     palette = alt.Scale(domain=domain, range=ink)
     shapes = alt.Scale(domain=domain, range=[next(shapes_left) for _ in domain])
-    dashes = alt.Scale(
-        domain=domain, range=[[5, 4] if is_dashed else [1, 0] for is_dashed in dashed]
-    )
+    patterns = [[5, 4] if name in shown_references else [1, 0] for name in domain]
+    dashes = alt.Scale(domain=domain, range=patterns)
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
-    whole = all(point["x"].is_integer() for point in points)
-    x_axis = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
+    smallest_step = 1 if all(point["x"].is_integer() for point in points) else alt.Undefined
+    x_axis = alt.Axis(grid=False, tickMinStep=smallest_step)
     x_channel = alt.X(
         "x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=x_axis
     )

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
+from seqloom.protocols import modules_of
 
 Watcher = Callable[[Tensor], Tensor]
 """Sees weights of attention, and returns those that are used in their place."""
@@ -47,11 +48,7 @@ def watched_attention(
     """Inside, the weights of each module of attention are in the list of its name, one for each call:
     `(rows, heads, queries, keys)` in a Transformer, `(rows, ..., keys)` elsewhere. `change`, given a name and
     weights, may return others, which are used and seen."""
-    modules = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, WatchedAttention)
-    }
+    modules = modules_of(model, WatchedAttention)
     seen: dict[str, list[Tensor]] = {name: [] for name in modules}
 
     def watch(name: str, weights: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.blocks import SelfAttention
 from seqloom.layers.transformer.cross_attention import CrossAttention
 from seqloom.layers.transformer.feed_forward import FeedForward
+from seqloom.protocols import modules_of
 
 
 @final
@@ -86,20 +87,25 @@ def linear_maps(model: nn.Module) -> dict[str, tuple[str, ...]]:
     belongs to."""
     maps: dict[str, tuple[str, ...]] = {}
     for name, module in model.named_modules():
-        inside: dict[str, tuple[str, ...]] = {}
-        if isinstance(module, SelfAttention):
-            inside = {"query_key_value": ("query", "key", "value"), "output": ("attention-output",)}
-        elif isinstance(module, CrossAttention):
-            inside = {
+        for part, targets in _maps_inside(module).items():
+            maps[f"{name}.{part}"] = targets
+    return maps
+
+
+def _maps_inside(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    match module:
+        case SelfAttention():
+            return {"query_key_value": ("query", "key", "value"), "output": ("attention-output",)}
+        case CrossAttention():
+            return {
                 "query": ("query",),
                 "key_value": ("key", "value"),
                 "output": ("attention-output",),
             }
-        elif isinstance(module, FeedForward):
+        case FeedForward():
             hidden = ("feed-forward",) * (2 if module.gated else 1)
-            inside = {"hidden": hidden, "output": ("feed-forward",)}
-        maps |= {f"{name}.{part}": targets for part, targets in inside.items()}
-    return maps
+            return {"hidden": hidden, "output": ("feed-forward",)}
+    return {}
 
 
 def adapt(
@@ -123,8 +129,7 @@ def adapt(
         if not adapted:
             continue
         found = True
-        linear = model.get_submodule(name)
-        assert isinstance(linear, Linear)
+        linear = cast(Linear, model.get_submodule(name))
         most = min(linear.in_features, linear.out_features // len(blocks))
         if rank > most:
             raise UsageError(
@@ -143,9 +148,7 @@ def adapt(
 
 def low_rank_layers(model: nn.Module) -> dict[str, LowRankLinear]:
     """The adapted maps of a model by name; none outside of a training with LoRA."""
-    return {
-        name: module for name, module in model.named_modules() if isinstance(module, LowRankLinear)
-    }
+    return modules_of(model, LowRankLinear)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
+from seqloom.protocols import modules_of
 
 SMALLEST_SIZE = 1e-3
 """The least root mean square of a parameter that a relative rate is multiplied by."""
@@ -178,9 +179,9 @@ def _layer_depth(name: str) -> int | None:
 
 def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """(decayed, not decayed): every parameter in exactly one of them, in the order of the model."""
-    embeddings = {
-        id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
-    }
+    embeddings: set[int] = set()
+    for table in modules_of(model, nn.Embedding).values():
+        embeddings.update(map(id, table.parameters()))
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.dim() >= 2 and id(p) not in embeddings]
     undecayed = [p for p in parameters if p.dim() < 2 or id(p) in embeddings]

@@ -83,13 +83,14 @@ def attention_maps(model: nn.Module, run: Callable[[], object]) -> dict[str, Ten
 def part_of(name: str, module: nn.Module) -> str:
     """The part of a model that a module of attention belongs to; `member 2 self` in a mixture."""
     words = name.split(".")
-    if isinstance(module, CrossAttention | AttentionScores):
-        part = "cross"
-    elif isinstance(module, AttentionPooling):
-        part = "pooling"
-    else:
-        stack = words[words.index("blocks") - 1]
-        part = "self" if stack == "stack" else stack
+    match module:
+        case CrossAttention() | AttentionScores():
+            part = "cross"
+        case AttentionPooling():
+            part = "pooling"
+        case _:
+            stack = words[words.index("blocks") - 1]
+            part = "self" if stack == "stack" else stack
     if "members" in words:
         return f"member {int(words[words.index('members') + 1]) + 1} {part}"
     return part
@@ -97,13 +98,13 @@ def part_of(name: str, module: nn.Module) -> str:
 
 def _of_all_calls(module: nn.Module, calls: Sequence[Tensor]) -> Tensor:
     """`(rows, heads, queries, keys)`: later calls are further queries."""
-    if isinstance(module, AttentionPooling):
-        return calls[0][:, None, None]
-    if isinstance(module, AttentionScores):
-        steps = (
-            torch.stack(list(calls), dim=1) if calls[0].dim() == 2 else torch.cat(list(calls), 1)
-        )
-        return steps[:, None]
+    match module:
+        case AttentionPooling():
+            return calls[0][:, None, None]
+        case AttentionScores() if calls[0].dim() == 2:
+            return torch.stack(list(calls), dim=1)[:, None]
+        case AttentionScores():
+            return torch.cat(list(calls), dim=1)[:, None]
     keys = max(weights.shape[3] for weights in calls)
     return torch.cat([F.pad(weights, (0, keys - weights.shape[3])) for weights in calls], dim=2)
 

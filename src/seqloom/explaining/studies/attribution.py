@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.long_work import LongWork
-from seqloom.protocols import EncodedBatch
+from seqloom.protocols import EncodedBatch, modules_of
 
 BATCH_STEPS = 2048
 """Tokens of the variants that are read together."""
@@ -234,14 +234,11 @@ class _Path:
             either = ids.dim() > 1 and (
                 self._is_input(ids, tokens) or self._is_input(ids.flip(1), tokens)
             )
-            if either and isinstance(table, nn.Embedding):
-                found[table] = None
+            if either:
+                found[cast(nn.Embedding, table)] = None
 
-        handles = [
-            module.register_forward_hook(watch)
-            for module in model.modules()
-            if isinstance(module, nn.Embedding)
-        ]
+        tables = modules_of(model, nn.Embedding).values()
+        handles = [table.register_forward_hook(watch) for table in tables]
         try:
             with torch.no_grad():
                 self.score(self.batch)
@@ -267,8 +264,7 @@ class _Path:
         """Inside, these vectors `(rows, steps, width)` are read in the place of the tokens'."""
 
         def replace(table: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
-            assert isinstance(table, nn.Embedding)
-            given = vectors[table]
+            given = vectors[cast(nn.Embedding, table)]
             if self._is_input(arguments[0].flip(1), tokens):  # a source that is read from its end
                 return given.flip(1)
             if not self._is_input(arguments[0], tokens):

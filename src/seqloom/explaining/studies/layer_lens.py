@@ -17,16 +17,13 @@ from torch import Tensor, nn
 
 from seqloom.errors import UsageError
 from seqloom.layers.transformer.blocks import Block, Stack
+from seqloom.protocols import modules_of
 
 
 def decoder_stack(model: nn.Module) -> Stack:
     """The stack of blocks that predicts tokens. Raises UsageError where there is none, or its norms come
     after."""
-    stacks = {
-        name.split(".")[-1]: module
-        for name, module in model.named_modules()
-        if isinstance(module, Stack)
-    }
+    stacks = {name.split(".")[-1]: stack for name, stack in modules_of(model, Stack).items()}
     stack = stacks.get("decoder", stacks.get("stack"))
     if stack is None or len(stacks) > 2:
         raise UsageError(

@@ -30,6 +30,7 @@ from seqloom.layers.recurrent.torch_kernels import (
     run_full,
     run_ragged,
 )
+from seqloom.protocols import modules_of
 
 LARGE_STEP = 8_000_000
 """Operations of a step's product with the state from which our own compiled loop is faster than torch's
@@ -295,7 +296,7 @@ def beats_kernel(weights: LayerWeights, inputs: Tensor, mask: Tensor | None) -> 
 def runs_compiled_loops(model: nn.Module) -> bool:
     """Whether it has recurrent layers on a CPU, where they run in compiled loops if there are any
     (`seqloom/native`)."""
-    stacks = (module for module in model.modules() if isinstance(module, RecurrentStack))
+    stacks = modules_of(model, RecurrentStack).values()
     return any(layers.stack[0].bias.device.type == "cpu" for layers in stacks)
 
 

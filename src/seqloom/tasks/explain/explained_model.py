@@ -19,7 +19,7 @@ from seqloom.explaining.studies.layer_lens import decoder_stack
 from seqloom.layers.attention import HeadAttention, WatchedAttention
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.models.ngrams.ngram import Ngram
-from seqloom.protocols import NO_REQUEST, Request
+from seqloom.protocols import NO_REQUEST, Request, modules_of
 from seqloom.run_file import parse
 from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.tasks.explain.attention import explain_attention
@@ -97,18 +97,14 @@ class ExplainedModel(TextModel):
 
     def _network_shows(self) -> set[str]:
         """Of any task."""
-        found, modules = (
-            {"attribution", "surprisal", "projection"},
-            dict(self.model.named_modules()),
-        )
-        if any(isinstance(module, WatchedAttention) for module in modules.values()):
+        found = {"attribution", "surprisal", "projection"}
+        if modules_of(self.model, WatchedAttention):
             found.add("attention")
-        for name, module in modules.items():
-            if isinstance(module, HeadAttention):
-                found |= (
-                    {"knockout", "induction"} if part_of(name, module) == "self" else {"knockout"}
-                )
-        if any(isinstance(module, RecurrentLayer) for module in modules.values()):
+        for name, module in modules_of(self.model, HeadAttention).items():
+            found.add("knockout")
+            if part_of(name, module) == "self":
+                found.add("induction")
+        if modules_of(self.model, RecurrentLayer):
             found.add("gates")
         if isinstance(self.model, Ngram):
             found.add("backoff")
@@ -124,11 +120,9 @@ class ExplainedModel(TextModel):
         """The picture that is drawn where none is asked for."""
         if isinstance(self.model, Ngram):
             return "backoff"
-        modules = list(self.model.modules())
-        if any(isinstance(module, WatchedAttention) for module in modules):
+        if modules_of(self.model, WatchedAttention):
             return "attention"
-        recurrent = any(isinstance(module, RecurrentLayer) for module in modules)
-        return "gates" if recurrent else "attribution"
+        return "gates" if modules_of(self.model, RecurrentLayer) else "attribution"
 
     def explain(
         self,
