@@ -73,11 +73,7 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
     `NAME=SETTING`."""
 
     def check(value: object) -> object:
-        name = (
-            value.partition("=")[0]
-            if isinstance(value, str) and kind == "logits processor"
-            else value
-        )
+        name = str(value).partition("=")[0] if kind == "logits processor" else value
         if value is None or is_known(name, built_in) or is_known(name, names(kind)):
             return value
         known = [repr(name) for name in (*built_in, *names(kind))]

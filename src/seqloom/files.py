@@ -14,16 +14,15 @@ import shutil
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqloom.errors import DataError, FolderError, UsageError, printable, shown
+from seqloom.json_values import as_object
 
-JsonObject = Mapping[str, object]
-"""An object of JSON, or the fields of a configuration."""
 LOCK = ".lock"
 
 
@@ -153,7 +152,7 @@ def _kind(mode: int) -> str:
 
 
 def _why_not(error: OSError | ValueError, path: str, kind: str = "file") -> str:
-    if not isinstance(error, OSError):
+    if isinstance(error, ValueError):
         # a path with a NUL
         return f"no {kind} can have this name"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -284,11 +283,12 @@ def parse_json(content: bytes, path: Path) -> Any:
 def read_json_object(path: Path, limit: int = SMALL) -> dict[str, object]:
     """A JSON file that holds an object. Raises FolderError as `read_json` does, and for anything else."""
     content = read_json(path, limit)
-    if not isinstance(content, dict):
+    fields = as_object(content)
+    if fields is None:
         raise FolderError(
             f"must be a JSON object, but is {type(content).__name__}; get the file again", path
         )
-    return content
+    return fields
 
 
 def _number(written: str) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeGuard
 
-from seqloom.files import JsonObject
-
+JsonObject = Mapping[str, object]
+"""An object of JSON, or the fields of a configuration."""
 UNIT = "\x1f"
 """ASCII's unit separator: after each item of a list that was in one cell."""
 
@@ -32,7 +33,8 @@ def as_text(value: object) -> str | None:
 
 def full_text(value: object) -> str | None:
     """A text that is not blank; None for anything else."""
-    return value if isinstance(value, str) and value.strip() else None
+    text = as_text(value)
+    return text if text is not None and text.strip() else None
 
 
 def as_list(value: object) -> list[object] | None:
@@ -40,9 +42,14 @@ def as_list(value: object) -> list[object] | None:
     return value if isinstance(value, list) else None
 
 
-def as_object(value: object) -> JsonObject | None:
+def as_object(value: object) -> dict[str, object] | None:
     """An object; None for anything else."""
     return value if isinstance(value, dict) else None
+
+
+def as_whole_number(value: object) -> int | None:
+    """A whole number, which true and false are not; None for anything else."""
+    return value if type(value) is int else None
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -52,7 +59,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def field_of(value: object, name: str) -> object:
     """What an object has under a name; None where it has nothing, and for what is no object."""
-    return value.get(name) if isinstance(value, dict) else None
+    fields = as_object(value)
+    return None if fields is None else fields.get(name)
 
 
 def loose_text(value: object) -> str | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from seqloom import files
 from seqloom.errors import FolderError
+from seqloom.json_values import JsonObject, as_object
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished.json"
 ADAPTER = "adapter"
@@ -30,7 +31,7 @@ def entry(path: Path) -> dict[str, object]:
     return {"bytes": files.regular(path).stat().st_size, "sha256": files.sha256(path)}
 
 
-def write_checked(path: Path, content: files.JsonObject, unchecked: str = "") -> None:
+def write_checked(path: Path, content: JsonObject, unchecked: str = "") -> None:
     """JSON with the checksum of all that it says, but for one key. A number that is not finite is null."""
     stored = json.loads(files.json_line(content))
     files.write_json(path, {**stored, "check": checksum(stored, unchecked)})
@@ -50,7 +51,7 @@ def read_checked(path: Path, unchecked: str = "", *, needed: bool = True) -> dic
     return content
 
 
-def checksum(content: files.JsonObject, unchecked: str = "") -> str:
+def checksum(content: JsonObject, unchecked: str = "") -> str:
     """SHA-256 of what JSON says, but for one key."""
     checked = {key: value for key, value in content.items() if key != unchecked}
     return hashlib.sha256(json.dumps(checked, sort_keys=True).encode()).hexdigest()
@@ -64,7 +65,7 @@ def write_list(path: Path, listed: FileList, **beside: object) -> None:
 def read_list(path: Path) -> dict[str, Any]:
     """What `write_list` wrote. Raises FolderError where it is damaged."""
     content = read_checked(path, "files", needed=False)
-    if not isinstance(content.get("files"), dict):
+    if as_object(content.get("files")) is None:
         raise FolderError("is damaged (it must list files, but does not)", path)
     return content
 
@@ -95,7 +96,7 @@ def problem(folder: Path, listed: FileList, names: Collection[str] | None = None
         if not _is_inside(folder, name) or path.is_symlink() or not path.is_file():
             return f"{name} is missing"
         size = path.stat().st_size
-        if not isinstance(expected, Mapping) or not {"bytes", "sha256"} <= expected.keys():
+        if not {"bytes", "sha256"} <= (as_object(expected) or {}).keys():
             return f"{MANIFEST} is damaged (it must have size and SHA-256 of {name}, but has not)"
         if size != expected["bytes"]:
             return f"{name} must have {expected['bytes']} bytes, but has {size}"
@@ -111,7 +112,7 @@ def _is_inside(folder: Path, name: str) -> bool:
     return os.path.basename(inner) == inner and not is_linked
 
 
-def begin(folder: Path, settings: files.JsonObject) -> None:
+def begin(folder: Path, settings: JsonObject) -> None:
     """Makes a folder that of a run that has written nothing yet."""
     write_list(folder / UNFINISHED, {}, settings=settings)
 

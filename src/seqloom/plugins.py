@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Container, Iterable, Iterator, MutableMapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.files import regular
+from seqloom.json_values import as_list, as_object, as_text
 
 T = TypeVar("T")
 
@@ -142,12 +143,12 @@ def plugins_used(content: object) -> list[str]:
 
 def _named(content: object) -> Iterator[tuple[str, str]]:
     """(kind, name) of all that is named in plain data; `name=value` names `name`."""
-    if isinstance(content, Mapping):
-        for key, value in content.items():
-            for name in value if isinstance(value, list) else [value]:
-                if key in KIND_OF_KEY and isinstance(name, str):
-                    yield KIND_OF_KEY[key], name.partition("=")[0]
-            yield from _named(value)
+    for key, value in (as_object(content) or {}).items():
+        if key in KIND_OF_KEY:
+            for name in as_list(value) or [value]:
+                if (text := as_text(name)) is not None:
+                    yield KIND_OF_KEY[key], text.partition("=")[0]
+        yield from _named(value)
 
 
 def require_plugins(needed: object, where: str) -> None:

@@ -7,6 +7,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints
@@ -18,6 +19,7 @@ from seqloom.config import SECTIONS, MixedTaskConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.familiar_names import SETTINGS_BY_NAME
 from seqloom.files import read_text
+from seqloom.json_values import as_object
 from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
@@ -76,10 +78,11 @@ def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
         return unknown_key(name, known)
     if error["type"] in ("missing", "missing_argument"):
         return f"{name} must be given"
-    if isinstance(error.get("ctx", {}).get("error"), UsageError):
-        return str(error["ctx"]["error"])
+    match error.get("ctx"):
+        case {"error": UsageError() as cause}:
+            return str(cause)
     shown = printable(repr(error["input"]))
-    if isinstance(error["input"], bool) and "string" in error["msg"]:
+    if type(error["input"]) is bool and "string" in error["msg"]:
         return f"{name} must be text, but is {shown} (YAML reads no, yes, on and off as such: quote it)"
     if error["type"] == "tuple_type":
         return f"{name} must be a list, but is {shown}; write [{printable(str(error['input']))}]"
@@ -133,14 +136,14 @@ def read_run_file(path: str) -> dict[str, Any]:
         text = read_text(Path(path), LONGEST)
     except FolderError as error:
         raise UsageError(str(error)) from None
-    content = read_yaml(text, path)
-    if not isinstance(content, dict):
+    content = as_object(read_yaml(text, path))
+    if content is None:
         raise UsageError(
             f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`"
         )
     require_plugins(content.get("plugins"), path)
     for section in (*SECTIONS, "model"):
-        if not isinstance(content.setdefault(section, {}), dict):
+        if as_object(content.setdefault(section, {})) is None:
             raise UsageError(
                 f"{printable(path)}: {section} must be a mapping such as `train: {{max_steps: 60}}`"
             )
@@ -152,15 +155,16 @@ def read_yaml(text: str, where: str, tags: Sequence[str] = ()) -> Any:
     numbers such as 1e-4 are numbers."""
     try:
         return yaml.load(text, Loader=_loader(tags))  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise _not_yaml(f"{printable(where)}{line}", error.problem or error) from None
     except (yaml.YAMLError, RecursionError, ValueError, KeyError) as error:
-        problem, mark = None, None
-        if isinstance(error, yaml.MarkedYAMLError):
-            problem, mark = error.problem, error.problem_mark
-        at = f":{mark.line + 1}" if mark is not None else ""
-        reason = " ".join(str(problem or error).split())
-        raise UsageError(
-            f"{printable(where)}{at}: is not YAML as such a file may use it ({printable(reason)})"
-        ) from None
+        raise _not_yaml(printable(where), error) from None
+
+
+def _not_yaml(place: str, reason: object) -> UsageError:
+    shown = printable(" ".join(str(reason).split()))
+    return UsageError(f"{place}: is not YAML as such a file may use it ({shown})")
 
 
 class _Loader(yaml.SafeLoader):
@@ -233,9 +237,7 @@ _Loader.add_implicit_resolver(
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """`content` with each `key=value` set; values are YAML. Raises UsageError where one has no `=`."""
-    merged: dict[str, Any] = {
-        key: dict(value) if isinstance(value, dict) else value for key, value in content.items()
-    }
+    merged: dict[str, Any] = {key: copy(value) for key, value in content.items()}
     for setting in settings:
         key, equals, value = setting.partition("=")
         section, dot, name = key.strip().partition(".")
@@ -245,9 +247,11 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
             )
         if not dot or section not in (*SECTIONS, "model"):
             raise UsageError(unknown_key(key, [*known_keys(RunConfig), "model.name", "model.size"]))
-        part = merged.setdefault(section, {})
-        if not isinstance(part, dict):
-            raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
+        part = as_object(merged.setdefault(section, {}))
+        if part is None:
+            raise UsageError(
+                f"{section} must be a mapping, but is {printable(repr(merged[section]))}"
+            )
         name = name.replace("-", "_")
         part[name] = (
             value

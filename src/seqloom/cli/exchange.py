@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Flag, Verb
 from seqloom.cli.terminal import put_json, put_table
+from seqloom.json_values import as_object
 
 
 def import_model(
@@ -61,10 +62,10 @@ def export(
 
 
 def _put(place: str, result: Mapping[str, object], json: bool) -> None:
-    ngrams = result.get("ngrams")
+    ngrams = as_object(result.get("ngrams"))
     if json:
         put_json(result)
-    elif isinstance(ngrams, dict):
+    elif ngrams is not None:
         rows = [(order, f"{count:,}") for order, count in ngrams.items()]
         put_table(place, rows, ("order", "n-grams"))
     else:

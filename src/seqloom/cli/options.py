@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from seqloom.errors import UsageError, printable
+from seqloom.json_values import as_whole_number
 
 if TYPE_CHECKING:
     from seqloom.config import DataConfig
@@ -120,8 +121,8 @@ def read_settings(
     parse(EvaluateConfig, evaluate, "evaluate.")
     # Checks values by themselves. Whether they fit the folder's beam shows when the folder is open, so the
     # beam is as wide as it may be here, and a multiple of the groups.
-    beam, groups = 1000, decode.get("groups")
-    if isinstance(groups, int) and 0 < groups <= beam:
+    beam, groups = 1000, as_whole_number(decode.get("groups"))
+    if groups is not None and 0 < groups <= beam:
         beam -= beam % groups
     parse(DecodeConfig, {"beam": beam} | decode, "decode.")
     return ReadSettings(data, decode, evaluate, parse(DataConfig, data, "data."))

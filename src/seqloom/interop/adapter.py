@@ -18,11 +18,10 @@ from typing import NamedTuple, final
 from torch import Tensor
 
 from seqloom import files
-from seqloom.data.formats.json_values import as_list, as_object, as_text
 from seqloom.errors import FolderError, printable, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.hub import SCHEME, fetched, is_hub_name
+from seqloom.json_values import JsonObject, as_list, as_object, as_text
 from seqloom.training.checkpoints import listed, read_tensors
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -128,7 +127,7 @@ def _read_config(folder: Path) -> Fields:
     if kind != "LORA":
         raise FolderError(f"peft_type must be LORA, but is {shown(kind)}; {MERGE_FIRST}", path)
     start = content.get("init_lora_weights")
-    if isinstance(start, list | dict) or start not in PLAIN_STARTS:
+    if start not in PLAIN_STARTS:
         raise FolderError(
             f"init_lora_weights={shown(start)} changes the base too, which is not known here; {MERGE_FIRST}",
             path,
@@ -207,9 +206,7 @@ def _check_patterns(content: JsonObject, path: Path) -> None:
     forms += as_list(content.get("layers_pattern")) or []
     for key in ("rank_pattern", "alpha_pattern"):
         forms += as_object(content.get(key)) or {}
-    for form in forms:
-        if not isinstance(form, str):
-            continue
+    for form in filter(None, map(as_text, forms)):
         problem = ""
         if len(form) > MOST_OF_PATTERN or len(re.findall(r"[*+{]", form)) > MOST_REPEATS:
             problem = "is long or repeats much"
@@ -225,8 +222,8 @@ def _check_patterns(content: JsonObject, path: Path) -> None:
 
 def matches(names: object, module: str) -> bool:
     """Whether a list of names, or of their ends, or a pattern of the whole name, fits a module."""
-    if isinstance(names, str):
-        return re.fullmatch(names, module) is not None
+    if (pattern := as_text(names)) is not None:
+        return re.fullmatch(pattern, module) is not None
     return any(
         module == name or module.endswith(f".{name}") for name in map(str, as_list(names) or [])
     )
@@ -237,18 +234,18 @@ def is_target(content: JsonObject, module: str) -> bool:
     if content.get("exclude_modules") and matches(content["exclude_modules"], module):
         return False
     targets = content.get("target_modules")
-    if isinstance(targets, str):
-        return targets.lower() == "all-linear" or matches(targets, module)
+    if (pattern := as_text(targets)) is not None:
+        return pattern.lower() == "all-linear" or matches(pattern, module)
     if not matches(targets, module):
         return False
     layers = content.get("layers_to_transform")
-    wanted = as_list(layers) if isinstance(layers, list) else [layers]
-    if layers is None or not wanted:
+    if layers in (None, []):
         return True
+    wanted = as_list(layers) or [layers]
     given = content.get("layers_pattern") or []
     patterns = as_list(given) or ([given] if given else [r"[^.]*"])
-    for pattern in patterns:
-        found = re.match(rf"(?:^|.*?\.){pattern}\.(\d+)\.", module)
+    for before in patterns:
+        found = re.match(rf"(?:^|.*?\.){before}\.(\d+)\.", module)
         if found is not None:
             return int(found[1]) in wanted
     return False

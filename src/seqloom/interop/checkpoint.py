@@ -14,9 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seqloom import files, manifest
-from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.families.family import OWN_KEYS, Architecture, HubFamily
@@ -24,6 +22,7 @@ from seqloom.interop.families.heads import TASKS
 from seqloom.interop.tensor_mapping import CheckpointTensors, unique_tensors
 from seqloom.interop.tensor_names import Rule
 from seqloom.interop.weights import StoredWeights
+from seqloom.json_values import JsonObject, as_text
 from seqloom.models import model_family
 from seqloom.protocols import ModelConfig
 from seqloom.run_file import parse

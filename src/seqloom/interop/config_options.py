@@ -12,10 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
-from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable, shown
-from seqloom.files import JsonObject
 from seqloom.interop.tensor_mapping import listed
+from seqloom.json_values import JsonObject, as_text
 
 Fields = dict[str, object]
 """Of one of our configurations, by name."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import files
-from seqloom.data.formats.json_values import field_of
 from seqloom.errors import FolderError, UsageError
+from seqloom.json_values import field_of
 from seqloom.layers.word_characters import CHARACTERS
 from seqloom.models.elmo import ElmoConfig
 from seqloom.run_file import parse

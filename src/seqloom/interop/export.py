@@ -10,15 +10,14 @@ from typing import NamedTuple, final
 from torch import Tensor, nn
 
 from seqloom import files
-from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError, printable
-from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.families.family import SUPPRESSED, Architecture, HubFamily
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.weights import write_weights
+from seqloom.json_values import JsonObject, as_list
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig, resolved_head
 from seqloom.protocols import EncoderConfig, ModelConfig

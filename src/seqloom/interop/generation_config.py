@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import final
 
 from seqloom.config import DecodeConfig
-from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.tensor_mapping import listed
+from seqloom.json_values import JsonObject, as_list
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
@@ -212,8 +211,8 @@ class HubGeneration:
         }
 
     def _early_stopping(self, value: object) -> object:
-        known = isinstance(value, bool | str) and value in EARLY_STOPPING
-        return EARLY_STOPPING[value] if known else value
+        # 1 and 0 would count as true and false
+        return EARLY_STOPPING.get(value, value) if type(value) in (bool, str) else value
 
     def _lengths(self, given: Fields) -> Iterator[tuple[str, object]]:
         """The longest and the shortest output in new ids."""
@@ -308,6 +307,6 @@ class HubGeneration:
         self.notes.append(f"not kept of {self.name}: {what}")
 
 
-def _same(one: object, two: object) -> bool:
+def _same(value: object, other: object) -> bool:
     """Equality in which true is not 1."""
-    return one == two and isinstance(one, bool) == isinstance(two, bool)
+    return value == other and (type(value) is bool) == (type(other) is bool)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.config import DecodeConfig
-from seqloom.data.formats.json_values import as_list, as_object
 from seqloom.errors import FolderError
-from seqloom.files import JsonObject, is_there
+from seqloom.files import is_there
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.config_options import Fields
 from seqloom.interop.generation_config import HubGeneration
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.interop.written_generation import own_settings
+from seqloom.json_values import JsonObject, as_list, as_object
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse
 from seqloom.text.hub.special_ids import NEVER, is_encoder_decoder, notes_on_ids

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, final
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
 from seqloom import files
 from seqloom.config import STRICT
-from seqloom.data.formats.json_values import as_list
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, is_hub_folder, read_object
+from seqloom.json_values import as_list, field_of
 from seqloom.run_file import parse
 
 MODULES, POOLING = "modules.json", "1_Pooling"
@@ -58,8 +58,7 @@ def pooling_of(folder: Path) -> Pooling | None:
     FolderError where a file is damaged, or has a module that is not known here."""
     if is_hub_folder(folder):
         return read_pooling(folder)
-    hub = read_object(folder / CONFIG).get("hub")
-    kept = hub.get("pooling") if isinstance(hub, dict) else None
+    kept: Any = field_of(read_object(folder / CONFIG).get("hub"), "pooling")
     return None if kept is None else _parsed(kept, folder / CONFIG)
 
 

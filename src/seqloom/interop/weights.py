@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from seqloom import files
-from seqloom.data.formats.json_values import as_object, as_text, field_of
 from seqloom.errors import FolderError, printable
+from seqloom.json_values import as_object, as_text, field_of
 from seqloom.tensor_files import open_safetensors, read_header
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

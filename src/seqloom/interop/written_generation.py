@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import final
 
 from seqloom.config import DecodeConfig
-from seqloom.data.formats.json_values import as_object
 from seqloom.errors import UsageError
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.generation_config import EARLY_STOPPING
+from seqloom.json_values import JsonObject, as_object
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse, to_plain
 

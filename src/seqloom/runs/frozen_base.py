@@ -17,6 +17,7 @@ from seqloom.config import STRICT, Positive
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.weights import weight_files
+from seqloom.json_values import JsonObject, as_object
 from seqloom.run_file import parse
 
 OWN_PLACE = "base"
@@ -48,11 +49,10 @@ class FrozenBase:
         return cls(length=length, base=place, relative=relative, weights=checksums(weights))
 
     @classmethod
-    def said_by(cls, content: files.JsonObject, folder: Path) -> FrozenBase:
+    def said_by(cls, content: JsonObject, folder: Path) -> FrozenBase:
         """What config.json says. Raises FolderError where that cannot be."""
-        said = content[PROMPT]
         try:
-            return parse(cls, said if isinstance(said, dict) else {}, f"{PROMPT}.")
+            return parse(cls, as_object(content[PROMPT]) or {}, f"{PROMPT}.")
         except UsageError as error:
             raise FolderError(str(error), folder / "config.json") from None
 

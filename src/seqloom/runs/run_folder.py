@@ -65,6 +65,7 @@ from seqloom.interop.pretrained import (
     pretrained_of_run,
 )
 from seqloom.interop.weights import INDEX
+from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
 from seqloom.models.gpt import GPT
 from seqloom.models.prompt_tuning import prompt_tuned
@@ -275,7 +276,7 @@ def build_model(
     model_type: str,
     size: str,
     vocabulary_size: int,
-    fields: files.JsonObject,
+    fields: JsonObject,
     *,
     suppressed_ids: tuple[int, ...] = (),
 ) -> tuple[nn.Module, ModelConfig]:
@@ -289,7 +290,7 @@ def model_config(
     model_type: str,
     size: str,
     vocabulary_size: int,
-    fields: files.JsonObject,
+    fields: JsonObject,
     labels: tuple[str, ...] = (),
     *,
     suppressed_ids: tuple[int, ...] = (),
@@ -325,7 +326,7 @@ def size_fields(model_type: str, size: str) -> Mapping[str, object]:
     return sizes[size]
 
 
-def refuse_given_fields(fields: files.JsonObject) -> None:
+def refuse_given_fields(fields: JsonObject) -> None:
     """Raises UsageError where a user sets what the tokenizer or the data say."""
     for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
         if given := sorted(fields.keys() & names):
@@ -390,7 +391,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
 
 def task_reads_text(task: object) -> bool:
     """Whether the models of a task have a tokenizer; so it is where the task is not known."""
-    found = find_task(task) if isinstance(task, str) else None
+    found = find_task(as_text(task) or "")
     return found is None or "data.encoding" in found.reading
 
 
@@ -485,8 +486,10 @@ def encoder_of(folder: str | Path) -> str:
     refuse_prompt(folder, "a training starts from a whole model")
     content = _read_config(folder)
     model_type = family_name(str(content.get("model_type")))
-    encoder = content.get("encoder") if model_type == ENCODER_WITH_HEAD else None
-    return str(encoder.get("model_type")) if isinstance(encoder, dict) else model_type
+    encoder = as_object(content.get("encoder"))
+    if model_type == ENCODER_WITH_HEAD and encoder is not None:
+        return str(encoder.get("model_type"))
+    return model_type
 
 
 def family_of_start(folder: str | Path) -> str:
@@ -507,7 +510,7 @@ def task_of(folder: str | Path) -> str | None:
         content = files.read_json(folder / CONFIG)
     except FolderError:
         return None
-    return content.get("task") if isinstance(content, dict) else None
+    return as_text(field_of(content, "task"))
 
 
 def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
@@ -549,7 +552,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
 
 
-def base_of(folder: Path, content: files.JsonObject) -> nn.Module:
+def base_of(folder: Path, content: JsonObject) -> nn.Module:
     """The frozen model of the prompt in a folder with this config.json. Raises FolderError where it is
     missing, or another one."""
 
@@ -607,7 +610,7 @@ def _open_adapter(folder: Path, device: str) -> OpenedModel:
     )
 
 
-def _model_of(content: files.JsonObject, folder: Path, weights: Path) -> nn.Module:
+def _model_of(content: JsonObject, folder: Path, weights: Path) -> nn.Module:
     """The model with its weights."""
     model_type = str(content.get("model_type"))
     try:
@@ -657,7 +660,7 @@ NOT_OF_THE_MODEL = {
 """Keys of config.json beside the fields of the model's configuration."""
 
 
-def _config_of(content: files.JsonObject) -> ModelConfig:
+def _config_of(content: JsonObject) -> ModelConfig:
     fields = {key: value for key, value in content.items() if key not in NOT_OF_THE_MODEL}
     return parse(model_family(str(content.get("model_type")))[0], fields, prefix="model.")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.files import JsonObject
+from seqloom.json_values import JsonObject
 from seqloom.run_file import parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.run_folder import STANDARD_INPUT

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from seqloom.config import TRACKERS, RunConfig
 from seqloom.errors import MissingExtraError, SeqloomError, one_line
+from seqloom.json_values import as_object
 from seqloom.run_file import to_plain
 from seqloom.training.metrics_log import Metrics
 
@@ -43,8 +44,7 @@ def open_trackers(run_config: RunConfig, folder: Path, step: int) -> Iterator[li
     settings = {
         f"{section}.{name}": value
         for section, values in to_plain(run_config).items()
-        if isinstance(values, dict)
-        for name, value in values.items()
+        for name, value in (as_object(values) or {}).items()
     }
     run = TrackedRun(folder, settings, step)
     writers: list[Write] = []

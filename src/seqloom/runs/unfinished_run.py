@@ -12,6 +12,7 @@ from pathlib import Path
 from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.errors import FolderError, printable
+from seqloom.json_values import as_object
 from seqloom.run_file import parse, run_file_text, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.run_folder import STANDARD_INPUT
@@ -108,8 +109,9 @@ def _check_adjusted(folder: Path, before: object) -> None:
     """Raises FolderError where run.yaml has other settings than the run began with, but for those that may be
     adjusted; says which those are."""
     run_config = run_config_in(folder)
-    if isinstance(before, dict):
-        began = parse(RunConfig, {**before, "output_dir": run_config.output_dir})
+    settings = as_object(before)
+    if settings is not None:
+        began = parse(RunConfig, {**settings, "output_dir": run_config.output_dir})
         check_unchanged(folder, fixed_settings(began), fixed_settings(run_config))
         old, new = _flat(began), _flat(run_config)
         changed = [
@@ -129,8 +131,11 @@ def _flat(run_config: RunConfig) -> dict[str, object]:
     """section.key -> value."""
     flat: dict[str, object] = {}
     for name, value in to_plain(run_config).items():
-        inner = value.items() if isinstance(value, dict) else [("", value)]
-        flat |= {f"{name}.{key}".rstrip("."): one for key, one in inner}
+        section = as_object(value)
+        if section is None:
+            flat[name] = value
+        else:
+            flat |= {f"{name}.{key}": setting for key, setting in section.items()}
     return flat
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from seqloom import files, manifest
 from seqloom.config import RunConfig
 from seqloom.interop.hub_origin import HubOrigin
+from seqloom.json_values import JsonObject
 from seqloom.protocols import StoredTokenizer
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
@@ -23,7 +24,7 @@ def write_finished_run(
     run: RunConfig,
     model: nn.Module,
     tokenizer: StoredTokenizer | None,
-    used: Sequence[files.JsonObject],
+    used: Sequence[JsonObject],
     metrics: dict[str, float] | None,
     hub: HubOrigin | None = None,
 ) -> None:

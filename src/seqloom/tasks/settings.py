@@ -14,6 +14,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.familiar_names import familiar_model
 from seqloom.interop.adapter import is_adapter
 from seqloom.interop.hub import is_hub_name
+from seqloom.json_values import as_list, as_object, as_text, field_of
 from seqloom.models import READS_FOR_HEADS, all_families, families_for, model_family, near_models
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.plugins import is_known, names, plugins_used
@@ -104,15 +105,14 @@ def _take_paths(
     for key, paths in (("train", data), ("validation", validation)):
         if paths:
             section[key] = list(paths)
-    tasks = content.get("tasks")
-    for task in tasks.values() if isinstance(tasks, dict) else ():
-        sections.append(task.get("data") if isinstance(task, dict) else None)
+    for task in (as_object(content.get("tasks")) or {}).values():
+        sections.append(as_object(field_of(task, "data")) or {})
     for data_section in sections:
         for key in ("train", "validation"):
-            if isinstance(data_section, dict) and isinstance(data_section.get(key), list):
-                data_section[key] = [absolute(path) for path in data_section[key]]
-    vectors = content.get("train", {}).get("word_vectors")
-    if isinstance(vectors, str):
+            if (files := as_list(data_section.get(key))) is not None:
+                data_section[key] = list(map(absolute, files))
+    vectors = as_text(content.get("train", {}).get("word_vectors"))
+    if vectors is not None:
         content["train"]["word_vectors"] = absolute(vectors)
     if start is not None:
         place = str(start)
@@ -123,8 +123,8 @@ def _checked(content: dict[str, Any]) -> RunConfig:
     given = {section: dict(content.get(section, {})) for section in SECTIONS}
     task: Task | None = None
     defaults: Mapping[str, Mapping[str, Any]] = {}
-    if isinstance(content["task"], str):
-        task = task_to_train(content["task"])
+    if (name := as_text(content["task"])) is not None:
+        task = task_to_train(name)
         defaults = task.defaults(content)
         for section, values in defaults.items():
             content[section] = {**values, **content.get(section, {})}

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError, printable
+from seqloom.json_values import as_object
 from seqloom.tensor_files import read_header
 from seqloom.training.metrics_log import METRICS
 
@@ -301,8 +302,9 @@ def run_files(folder: Path) -> manifest.FileList | None:
     if (listed := _listed_files(folder)) is not None:
         return listed
     newest, _ = newest_checkpoint(folder)
-    kept = {} if newest is None else manifest.read_list(newest / manifest.MANIFEST).get("run")
-    return dict(kept) if isinstance(kept, dict) and kept else None
+    if newest is None:
+        return None
+    return as_object(manifest.read_list(newest / manifest.MANIFEST).get("run")) or None
 
 
 def _listed_files(folder: Path) -> manifest.FileList | None:

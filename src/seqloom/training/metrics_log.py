@@ -11,6 +11,7 @@ from typing import Any
 
 from seqloom import files, manifest
 from seqloom.errors import FolderError, printable
+from seqloom.json_values import as_object, as_whole_number, field_of
 
 METRICS = "metrics.jsonl"
 logger = logging.getLogger(__name__)
@@ -57,7 +58,8 @@ def cut(folder: Path, step: int, expected: object = None) -> None:
         except (ValueError, KeyError, TypeError):
             continue
     content = b"".join(kept)
-    if isinstance(expected, dict) and hashlib.sha256(content).hexdigest() != expected["sha256"]:
+    listed = as_object(expected)
+    if listed is not None and hashlib.sha256(content).hexdigest() != listed["sha256"]:
         raise FolderError(DAMAGED.format(f"{METRICS} is damaged"), folder)
     files.write_atomic(path, content)
 
@@ -70,7 +72,7 @@ def read(folder: Path) -> list[Metrics]:
     records = []
     for number, line in enumerate(files.read_bytes(path, LONGEST).splitlines(), start=1):
         record = files.parse_json(line, Path(f"{path}:{number}"))
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        if as_whole_number(field_of(record, "step")) is None:
             raise FolderError("must be a report with its step, but is none", f"{path}:{number}")
         records.append(record)
     return records
@@ -79,7 +81,7 @@ def read(folder: Path) -> list[Metrics]:
 def check(folder: Path, expected: object) -> None:
     """Raises FolderError where metrics.jsonl is there and is not what it was (its `entry` in a manifest;
     older ones have none)."""
-    if not isinstance(expected, dict):
+    if as_object(expected) is None:
         return
     if not files.is_there(folder / METRICS):
         logger.info(

@@ -14,6 +14,7 @@ import torch
 
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
+from seqloom.json_values import as_text
 from seqloom.models import model_family
 from seqloom.protocols import FittedModel
 from seqloom.registry import task_to_train
@@ -45,8 +46,9 @@ def check(
     Raises DataError where files cannot be read or hold no usable example, UsageError for settings that do not
     fit the task.
     """
-    task = task or (None if config is None else read_run_file(config).get("task"))
-    if not isinstance(task, str):
+    if not task and config is not None:
+        task = as_text(read_run_file(config).get("task"))
+    if not task:
         raise UsageError("a check needs TASK and DATA, or --config with a run file that names them")
     found = task_to_train(task)
     if not data and config is None:

@@ -67,11 +67,11 @@ def draw_evaluation(folder: Path, found: Evaluation) -> list[str]:
     if not found.examples:
         raise UsageError("--pictures needs a model that answers each input; leave it out")
     charts: dict[str, Any] = {}
-    confusion = found.details.get("confusion")
-    if isinstance(confusion, dict):
-        charts["confusions"] = confusion_chart(confusion["order"], confusion["counts"])
-    elif confusion is not None:
-        charts["confusions"] = confusion_chart(found.details["labels"], confusion)
+    match found.details.get("confusion"):
+        case {"order": order, "counts": counts}:
+            charts["confusions"] = confusion_chart(order, counts)
+        case list() as counts:
+            charts["confusions"] = confusion_chart(found.details["labels"], counts)
     sure = [example for example in found.examples if example.confidence is not None]
     if sure:
         bins = reliability(

@@ -14,7 +14,6 @@ from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
-from seqloom.files import JsonObject
 from seqloom.interop.adapter import base_folder, is_adapter
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.electra_pair import GENERATOR, has_generator, joined
@@ -23,6 +22,7 @@ from seqloom.interop.export import Target, target_of, their_tensors, write_check
 from seqloom.interop.hub import foreign_kind, is_hub_name
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.sentence_transformers import write_pooling
+from seqloom.json_values import JsonObject, as_whole_number
 from seqloom.models import family_name
 from seqloom.models.electra import Electra
 from seqloom.models.elmo import Elmo
@@ -330,11 +330,11 @@ def _write_model(
 def _check_padding(source: _Source, target: Target) -> None:
     """Raises UsageError where transformers would take another token for padding, from which RoBERTa counts
     positions."""
-    named = target.content.get("pad_token_id")
+    named = as_whole_number(target.content.get("pad_token_id"))
     if source.run is None or source.run.tokenizer.pretrained:
         return
     pad = source.run.tokenizer.special_ids.pad
-    if isinstance(named, int) and named != pad:
+    if named not in (None, pad):
         raise UsageError(
             f"a {target.hub_type} of the hub counts positions from its padding on, so with this tokenizer"
             f" model.position_offset must be {pad + 1}, but is {named + 1}; train with that"

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.export import Target
 from seqloom.interop.families.family import SUPPRESSED
 from seqloom.interop.hub_origin import GENERATING, HubOrigin
 from seqloom.interop.written_generation import WrittenGeneration
+from seqloom.json_values import JsonObject, as_whole_number
 from seqloom.registry import hub_task
 from seqloom.runs import run_folder
 
@@ -50,16 +50,18 @@ def _written(
 ) -> WrittenGeneration:
     special_ids, pad = run.tokenizer.special_ids, run.tokenizer.special_ids.pad
     # the <pad> of a checkpoint is used for something else too, so it is none here
-    known = None if origin is None else origin.ids().get("pad_token_id")
+    known = None if origin is None else as_whole_number(origin.ids().get("pad_token_id"))
     suppressed: Sequence[int] = vars(target.encoder_config).get(SUPPRESSED, ())
-    limits = [target.content.get(key) for key in ("n_positions", "max_position_embeddings")]
+    limits = map(
+        as_whole_number, map(target.content.get, ("n_positions", "max_position_embeddings"))
+    )
     layers = [target.content.get(key) for key in ("num_layers", "num_decoder_layers")]
     return WrittenGeneration(
         decode=run.decode,
         special_ids=special_ids,
-        pad=pad if pad >= 0 else known if isinstance(known, int) else None,
+        pad=pad if pad >= 0 else known,
         encodes=run.model_type in ENCODER_DECODERS,
-        positions=next((limit for limit in limits if isinstance(limit, int)), None),
+        positions=next((limit for limit in limits if limit is not None), None),
         layers=layers,
         renormalised=bool(suppressed) and target.family.names.output_bias is None,
         may_be_unknown=special_ids.unk is not None and special_ids.unk not in suppressed,

@@ -13,6 +13,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.input_rows import FORMS, InputRow, read_input_rows
 from seqloom.data.readers.records import read_texts, refuse_pipe
 from seqloom.errors import UsageError
+from seqloom.json_values import as_whole_number
 from seqloom.long_work import log_progress
 from seqloom.protocols import Answer, InputTable, LoadedModel, Request
 from seqloom.runs.output_files import new_file
@@ -75,8 +76,8 @@ def _with_lines(
     """The answers with the lines of their inputs: their own, or those of the texts that are each answered."""
     texts = read_texts(table.path, table.data, ReadReport(), every_line=True)
     for answer in answers:
-        line, reason = answer.content.get("line"), NO_TEXT
-        if not isinstance(line, int):
+        line, reason = as_whole_number(answer.content.get("line")), NO_TEXT
+        if line is None:
             text = next(texts)
             line = text.line
             reason = TOO_LONG if text.fields["text"].strip() else NO_TEXT

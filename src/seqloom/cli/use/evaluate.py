@@ -122,14 +122,14 @@ def _put_details(details: Mapping[str, Any]) -> None:
     """Scores of each label, of each kind of entity and of each section of analogies, and confusions. Images
     have plain lists instead, which are not shown."""
     for name in ("labels", "entities"):
-        scores = details.get(name)
-        if isinstance(scores, dict) and scores:
-            _put_scores(name.capitalize(), scores)
+        match details.get(name):
+            case {} as scores if scores:
+                _put_scores(name.capitalize(), scores)
     if sections := details.get("sections"):
         _put_sections(sections)
-    confusion = details.get("confusion")
-    if isinstance(confusion, dict) and len(confusion["order"]) <= MOST_CONFUSED:
-        _put_confusions(confusion["order"], confusion["counts"])
+    match details.get("confusion"):
+        case {"order": order, "counts": counts} if len(order) <= MOST_CONFUSED:
+            _put_confusions(order, counts)
 
 
 def _put_scores(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from seqloom import files
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.token_store import open_or_build
+from seqloom.json_values import JsonObject
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
 FORMAT = 1
@@ -62,7 +63,7 @@ def build_cells(
     how many tokens are counted so far."""
     meta = {"cooccurrences": FORMAT, "corpus": corpus.folder.name, "window": window}
 
-    def write(place: Path) -> files.JsonObject:
+    def write(place: Path) -> JsonObject:
         parts = []
         for number, piece in enumerate(_pieces(corpus, PAIRS // window, window, progress)):
             parts.append(_on_disk(place / f"{number}", _counted(piece, vocabulary, window)))

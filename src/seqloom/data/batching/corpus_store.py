@@ -37,6 +37,7 @@ from seqloom.data.batching.token_store import (
 )
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError, FolderError, place
+from seqloom.json_values import JsonObject
 from seqloom.protocols import Tokenizer
 
 FORMAT = 1
@@ -116,7 +117,7 @@ class CorpusStore:
 def build_corpus(
     pieces: Callable[[], Iterable[DocumentPiece]],
     tokenizer: Tokenizer,
-    identity: files.JsonObject,
+    identity: JsonObject,
     folder: Path,
     progress: Callable[[Totals], None] = lambda totals: None,
 ) -> CorpusStore:
@@ -128,7 +129,7 @@ def build_corpus(
     """
     meta = {"corpus": FORMAT, "end": tokenizer.special_ids.eos, **identity}
 
-    def write(place: Path) -> files.JsonObject:
+    def write(place: Path) -> JsonObject:
         return {"totals": asdict(_write(pieces(), tokenizer, place, progress))}
 
     return open_or_build(meta, folder, write, open_corpus)

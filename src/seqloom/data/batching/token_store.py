@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from seqloom import files, manifest
 from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, FolderError, printable
+from seqloom.json_values import JsonObject, as_object
 from seqloom.protocols import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class TokenStore:
 def build_store(
     records: Callable[[], Iterable[Record]],
     tokenizers: Mapping[str, Tokenizer],
-    identity: files.JsonObject,
+    identity: JsonObject,
     folder: Path,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> TokenStore:
@@ -87,7 +88,7 @@ def build_store(
     """
     meta = {"format": FORMAT, "columns": list(tokenizers), **identity}
 
-    def write(place: Path) -> files.JsonObject:
+    def write(place: Path) -> JsonObject:
         _write(records(), tokenizers, place, progress)
         return {}
 
@@ -95,9 +96,9 @@ def build_store(
 
 
 def open_or_build(
-    meta: files.JsonObject,
+    meta: JsonObject,
     folder: Path,
-    write: Callable[[Path], files.JsonObject],
+    write: Callable[[Path], JsonObject],
     opened: Callable[[Path], Store | None],
 ) -> Store:
     """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists and is as it was written,
@@ -142,7 +143,7 @@ def open_or_build(
     return store
 
 
-def _digest(content: files.JsonObject) -> str:
+def _digest(content: JsonObject) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,14 +157,14 @@ def _checksum(path: Path) -> list[int]:
     return [size, crc]
 
 
-def _damage(place: Path, meta: files.JsonObject) -> str | None:
+def _damage(place: Path, meta: JsonObject) -> str | None:
     """What is wrong with the files of a finished store; None where they are as they were written."""
     try:
         stored = manifest.read_checked(place / META)
     except FolderError as error:
         return str(error)
-    contents = stored.get("contents")
-    if not isinstance(contents, dict):
+    contents = as_object(stored.get("contents"))
+    if contents is None:
         return f"{META} has no checksums"
     if _digest({key: stored.get(key) for key in meta}) != _digest(meta):
         return f"{META} is that of another cache"

@@ -11,8 +11,8 @@ from typing import NamedTuple, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import as_text, kind_of, loose_text
 from seqloom.errors import DataError, printable
+from seqloom.json_values import as_list, as_text, kind_of, loose_text
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
 TARGETS = (
@@ -140,7 +140,7 @@ class Row(NamedTuple):
         text = _text(value, loose, self.file.options)
         if text is None:
             advice = ""
-            if isinstance(value, list):
+            if as_list(value) is not None:
                 advice = "; to join its texts with a blank between them: --set data.join=' '"
             if value is None:
                 advice = "; leave such rows out with --set data.on_bad_line=skip"
@@ -149,9 +149,9 @@ class Row(NamedTuple):
                 f"{self.columns.get(role, role)!r} must be {must}, but is {kind_of(value)}{advice}",
                 self.line,
             )
-        if isinstance(value, list) and not loose:
+        if not loose and (parts := as_list(value)) is not None:
             found = f"a list of texts joined with {self.file.options.join!r}"
-            if role == "target" and len(value) > 1:
+            if role == "target" and len(parts) > 1:
                 found = f"a list of several targets joined with {self.file.options.join!r} to one"
             self.file.find(found, self.line)
         return text

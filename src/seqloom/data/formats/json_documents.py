@@ -8,9 +8,8 @@ from functools import partial
 
 from seqloom.data.formats.columns import Row, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, kind_of
 from seqloom.data.formats.jsonl import json_value, rows_of_objects
-from seqloom.files import JsonObject
+from seqloom.json_values import JsonObject, as_list, as_object, as_text, field_of, kind_of
 
 MOST_BYTES = 2**28
 """A longer line is an error: the whole file is in memory."""

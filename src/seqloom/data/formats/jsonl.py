@@ -8,8 +8,7 @@ from functools import partial
 
 from seqloom.data.formats.columns import Header, Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import as_object, kind_of
-from seqloom.files import JsonObject
+from seqloom.json_values import JsonObject, as_object, kind_of
 
 
 def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Row]:

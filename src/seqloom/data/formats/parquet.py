@@ -10,7 +10,8 @@ from seqloom.data.formats.columns import Header, Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.jsonl import rows_of_objects
 from seqloom.errors import MissingExtraError, printable
-from seqloom.files import JsonObject, open_binary
+from seqloom.files import open_binary
+from seqloom.json_values import JsonObject
 
 BATCH = 1024
 """Rows in memory."""

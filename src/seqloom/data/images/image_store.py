@@ -31,6 +31,7 @@ from seqloom.data.images.image_files import Picture
 from seqloom.data.images.preprocessing import Preprocessing, shifted
 from seqloom.data.readers.labels import label_order
 from seqloom.errors import DataError, FolderError, place
+from seqloom.json_values import JsonObject
 from seqloom.protocols import Rows
 from seqloom.shapes import IGNORE
 
@@ -90,7 +91,7 @@ def unknown_label(name: str, names: Iterable[str]) -> str:
 def build_image_store(
     pictures: Callable[[], Iterable[Picture]],
     preprocessing: Preprocessing,
-    identity: files.JsonObject,
+    identity: JsonObject,
     folder: Path,
 ) -> ImageStore:
     """The store of these pictures: opened where it exists, built where not.
@@ -99,7 +100,7 @@ def build_image_store(
     """
     meta = {"format": FORMAT, "preprocessing": preprocessing.to_json(), **identity}
 
-    def write(folder: Path) -> files.JsonObject:
+    def write(folder: Path) -> JsonObject:
         _write(pictures(), preprocessing, folder)
         return {}
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.data.batching.order import permute
-from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError
-from seqloom.files import JsonObject
+from seqloom.json_values import JsonObject, as_list, as_object, as_whole_number, is_number
 from seqloom.protocols import Rows
 
 RESAMPLING = {2: "bilinear", 3: "bicubic"}
@@ -103,10 +102,11 @@ class Preprocessing:
         }
 
     @classmethod
-    def from_json(cls, content: object, size: int, channels: int) -> Preprocessing:
+    def from_json(cls, given: object, size: int, channels: int) -> Preprocessing:
         """For a model that reads so many channels and, unless the file says otherwise, images of this size.
         Raises UsageError where the file demands what is not done here."""
-        if not isinstance(content, dict):
+        content = as_object(given)
+        if content is None:
             raise UsageError("must be a JSON object, but is none")
         side = _side(content.get("size", size))
         denied = [name for name in ("do_resize", "do_rescale") if content.get(name) is False]
@@ -115,8 +115,9 @@ class Preprocessing:
                 "images are resized, not cropped, and pixels divided by 255 here; another preparation is not"
                 " done"
             )
-        if abs(float(content.get("rescale_factor", 1 / 255)) * 255 - 1) > 1e-6:
-            raise UsageError(f"rescale_factor must be 1/255, but is {content['rescale_factor']!r}")
+        factor = content.get("rescale_factor", 1 / 255)
+        if not is_number(factor) or abs(factor * 255 - 1) > 1e-6:
+            raise UsageError(f"rescale_factor must be 1/255, but is {factor!r}")
         resampling = content.get("resample", 2)
         if resampling not in RESAMPLING:
             raise UsageError(f"resample must be 2 (bilinear) or 3 (bicubic), but is {resampling!r}")
@@ -137,14 +138,11 @@ class Preprocessing:
 
 def _side(size: object) -> int:
     """The one size of images: a number, or an equal height and width."""
-    side = size
-    if (
-        isinstance(size, dict)
-        and size.keys() == {"height", "width"}
-        and size["height"] == size["width"]
-    ):
-        side = size["height"]
-    if not isinstance(side, int) or side < 1:
+    side = as_whole_number(size)
+    match size:
+        case {"height": height, "width": width, **others} if height == width and not others:
+            side = as_whole_number(height)
+    if side is None or side < 1:
         raise UsageError(f"size must be one number of pixels for height and width, but is {size!r}")
     return side
 
@@ -152,7 +150,7 @@ def _side(size: object) -> int:
 def _channel_values(content: JsonObject, name: str, channels: int) -> list[float]:
     values = content.get(name, [0.5] * channels)
     items = as_list(values) or []
-    numbers = [item for item in items if isinstance(item, int | float)]
+    numbers = list(filter(is_number, items))
     if not len(items) == len(numbers) == channels:
         raise UsageError(f"{name} must be {channels} numbers, but is {values!r}")
     return numbers

@@ -14,7 +14,6 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record, TableSchema
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import TABLES, form_or, read_records
-from seqloom.data.formats.json_values import UNIT
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.class_files import read_class_files
@@ -23,6 +22,7 @@ from seqloom.data.readers.label_columns import labelled_record, labelled_schema,
 from seqloom.data.readers.records import paired_lines, plain_texts, refuse_pipe
 from seqloom.errors import DataError, UsageError, counted, printable
 from seqloom.files import open_binary
+from seqloom.json_values import UNIT
 
 PREFIX = "__label__"
 _LABEL = re.compile(rf"[ \t]*{PREFIX}([^ \t]*)[ \t]*")

@@ -13,7 +13,6 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, Record, Row, TableSchema, folded, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import read_rows
-from seqloom.data.formats.json_values import as_list, as_object, field_of
 from seqloom.data.formats.jsonl import json_value
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
@@ -21,6 +20,7 @@ from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, note_guesses, text_columns
 from seqloom.data.readers.labelled import form_of
 from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.json_values import as_list, as_object, as_text, field_of
 
 TEXTS = (
     "text", "goal", "premise", "context", "ctx", "question", "question_stem", "stem", "sentence",
@@ -217,8 +217,8 @@ def _options(row: Row) -> tuple[list[str], list[str]]:
     keys: list[object] = []
     if len(roles) == 1:
         value = row.values[roles[0]]
-        if isinstance(value, str):
-            value = json_value(value, row.file, row.line) if value.strip() else []
+        if (text := as_text(value)) is not None:
+            value = json_value(text, row.file, row.line) if text.strip() else []
         items = as_list(value)
         if items is None:
             texts = as_list(field_of(value, "text")) or []

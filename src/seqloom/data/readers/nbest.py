@@ -23,7 +23,14 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, TableSchema, full_record, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending, form_or, read_rows
-from seqloom.data.formats.json_values import (
+from seqloom.data.formats.jsonl import json_objects
+from seqloom.data.formats.lines import Line
+from seqloom.data.formats.read_report import ReadReport
+from seqloom.data.readers.records import refuse_pipe
+from seqloom.errors import DataError, UsageError, printable, shown
+from seqloom.files import json_line, open_binary
+from seqloom.json_values import (
+    JsonObject,
     as_list,
     as_object,
     as_text,
@@ -31,12 +38,6 @@ from seqloom.data.formats.json_values import (
     is_number,
     kind_of,
 )
-from seqloom.data.formats.jsonl import json_objects
-from seqloom.data.formats.lines import Line
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.readers.records import refuse_pipe
-from seqloom.errors import DataError, UsageError, printable, shown
-from seqloom.files import JsonObject, json_line, open_binary
 
 T = TypeVar("T")
 REFERENCES = ("ref", "reference")

@@ -30,7 +30,11 @@ from seqloom.data.formats.columns import (
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import form_or, read_rows
 from seqloom.data.formats.json_documents import read_document, rows_of_document
-from seqloom.data.formats.json_values import (
+from seqloom.data.formats.jsonl import json_value
+from seqloom.data.formats.read_report import ReadReport
+from seqloom.data.readers.examples import GoldAnswer, Question
+from seqloom.errors import DataError, printable
+from seqloom.json_values import (
     as_list,
     as_object,
     as_text,
@@ -38,10 +42,6 @@ from seqloom.data.formats.json_values import (
     full_text,
     kind_of,
 )
-from seqloom.data.formats.jsonl import json_value
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.readers.examples import GoldAnswer, Question
-from seqloom.errors import DataError, printable
 
 _QUESTIONS, _CONTEXTS = (
     ("question", "query"),

@@ -17,7 +17,6 @@ from seqloom.data.formats.columns import (
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending, form_or, read_rows
 from seqloom.data.formats.json_documents import read_document, rows_of_document
-from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
 from seqloom.data.readers.conllu import read_conllu
@@ -27,6 +26,7 @@ from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
 from seqloom.data.readers.word_tags import read_word_tags
 from seqloom.errors import UsageError, printable
+from seqloom.json_values import as_list, as_object, as_text, field_of
 
 FORMS = {
     ".conllu": "conllu",

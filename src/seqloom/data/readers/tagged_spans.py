@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import (
+from seqloom.data.readers.examples import TaggedWords
+from seqloom.data.readers.tag_scheme import OUTSIDE
+from seqloom.json_values import (
     as_list,
     as_object,
     as_text,
@@ -18,8 +20,6 @@ from seqloom.data.formats.json_values import (
     full_text,
     kind_of,
 )
-from seqloom.data.readers.examples import TaggedWords
-from seqloom.data.readers.tag_scheme import OUTSIDE
 
 
 def read_tagged_spans(content: object, file: DataFile, answers: bool) -> Iterator[TaggedWords]:

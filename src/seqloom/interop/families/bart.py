@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from seqloom.errors import FolderError, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.json_values import JsonObject
 from seqloom.models.transformer import TransformerConfig
 
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from seqloom.errors import FolderError, UsageError, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.families.heads import TASKS, HubHead
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.json_values import JsonObject
 from seqloom.models.bert import BertConfig
 
 BLOCK = "stack.blocks.{i}"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Options
 from seqloom.interop.families.heads import MAY_BE_NONE, HubHead
 from seqloom.interop.generation_config import GENERATION_KEYS
 from seqloom.interop.tensor_names import TensorNames, pattern
+from seqloom.json_values import JsonObject
 from seqloom.protocols import ModelConfig
 
 ACTIVATIONS = {

@@ -9,11 +9,10 @@ from typing import Literal, final
 
 from seqloom.config import HeadConfig
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
-from seqloom.data.formats.json_values import as_object, as_text, is_number
 from seqloom.errors import FolderError, UsageError, printable, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.tensor_names import Rule, layer
+from seqloom.json_values import JsonObject, as_object, as_text, is_number
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.protocols import EncoderConfig
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, shown
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.tensor_names import Rule, TensorNames
+from seqloom.json_values import JsonObject, as_text
 from seqloom.models.t5 import T5Config
 
 FEED_FORWARD = {

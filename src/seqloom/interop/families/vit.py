@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.families.heads import label_keys, labels_of
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.json_values import JsonObject
 from seqloom.models.vit import ViTConfig
 
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"

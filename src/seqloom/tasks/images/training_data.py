@@ -26,8 +26,8 @@ from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_p
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import FolderError, UsageError, counted, printable
 from seqloom.evaluation.classification import label_metrics
-from seqloom.files import JsonObject
 from seqloom.interop.adapter import base_folder
+from seqloom.json_values import JsonObject
 from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows

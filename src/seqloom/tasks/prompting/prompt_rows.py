@@ -10,7 +10,6 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import TABLES, read_rows
 from seqloom.data.formats.json_documents import read_document
-from seqloom.data.formats.json_values import as_list, as_text, field_of
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.input_rows import EVERY_COLUMN
@@ -20,6 +19,7 @@ from seqloom.data.readers.nbest import number_in
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError, counted
+from seqloom.json_values import as_list, as_text, field_of
 
 
 class PromptRow(NamedTuple):

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, final
 
 from seqloom.data.formats.columns import listed
 from seqloom.errors import DataError, FolderError, UsageError, one_line, printable
-from seqloom.files import JsonObject, read_text
+from seqloom.files import read_text
+from seqloom.json_values import JsonObject
 from seqloom.run_file import read_yaml
 from seqloom.tasks.prompting.prompt_rows import PromptRow
 

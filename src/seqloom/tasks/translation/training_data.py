@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom import files
 from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.pair_batches import (
     POOL,
@@ -36,6 +35,7 @@ from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, counted
 from seqloom.evaluation.writing_systems import require_bleu_tokenizer
+from seqloom.json_values import JsonObject
 from seqloom.long_work import log_progress
 from seqloom.models import model_family
 from seqloom.models.transformer import TransformerConfig
@@ -203,7 +203,7 @@ def text_limit(start: StartingPoint, data: DataConfig, prompt_length: int) -> Te
 
 def build_pairs(
     training: Callable[[], Iterator[Record]],
-    identity: files.JsonObject,
+    identity: JsonObject,
     limit: TextLimit,
     path: str,
 ) -> TokenStore:

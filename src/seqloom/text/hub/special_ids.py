@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.errors import FolderError, shown
-from seqloom.files import JsonObject
+from seqloom.json_values import JsonObject, as_list, as_whole_number
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.hub.pipeline import Component
 
@@ -137,11 +137,12 @@ def _never_written(config: JsonObject, size: int) -> set[int]:
     """The ids that generation leaves out."""
     ids = set[int]()
     for key in NEVER:
-        words = config.get(key)
-        for entry in words if isinstance(words, list) else []:
-            i = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
-            # True would count as an int
-            if type(i) is int and 0 <= i < size:
+        for entry in as_list(config.get(key)) or []:
+            match entry:
+                case [entry]:  # a word of one token
+                    pass
+            i = as_whole_number(entry)
+            if i is not None and 0 <= i < size:
                 ids.add(i)
     return ids
 
@@ -221,6 +222,4 @@ def special_token_names(
         "pad": special_ids.pad if special_ids.pad >= 0 else ids.get("pad_token_id"),
         "bos": None if is_encoder_decoder(config) and bos == eos else bos,
     }
-    return {
-        f"{role}_token": names[i] for role, i in roles.items() if isinstance(i, int) and i in names
-    }
+    return {f"{role}_token": names[i] for role, i in roles.items() if type(i) is int and i in names}

@@ -22,7 +22,8 @@ from typing import Self, final
 from tokenizers import Encoding, Tokenizer
 
 from seqloom.errors import FolderError, SeqloomError, UsageError, shown
-from seqloom.files import JsonObject, is_there, read_bytes, read_json_object
+from seqloom.files import is_there, read_bytes, read_json_object
+from seqloom.json_values import JsonObject
 from seqloom.protocols import SpecialIds
 from seqloom.text.added_tokens import added_token, check_added, check_whole
 from seqloom.text.byte_symbols import readable
@@ -430,20 +431,24 @@ def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
             return tokenizer
     except FolderError:
         raise
+    except KeyError as error:
+        raise _unreadable(folder, f"it has no {error}") from None
     except (
         ValueError,
         TypeError,
-        KeyError,
         AttributeError,
         IndexError,
         RecursionError,
         SeqloomError,
     ) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise FolderError(
-            f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again",
-            folder / JSON if is_there(folder / JSON) else folder,
-        ) from None
+        raise _unreadable(folder, str(error)) from None
+
+
+def _unreadable(folder: Path, reason: str) -> FolderError:
+    return FolderError(
+        f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again",
+        folder / JSON if is_there(folder / JSON) else folder,
+    )
 
 
 def _taken_charsmap(pipeline: Pipeline) -> Charsmap | None:

@@ -30,7 +30,8 @@ from tokenizers import (
 )
 
 from seqloom.errors import FolderError, printable, shown
-from seqloom.files import JsonObject, is_there, read_json_object, read_text
+from seqloom.files import is_there, read_json_object, read_text
+from seqloom.json_values import JsonObject
 from seqloom.text.hub.sentencepiece_model import (
     BYTE,
     CONTROL,

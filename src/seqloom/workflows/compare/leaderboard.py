@@ -27,6 +27,7 @@ from seqloom.evaluation.significance import (
 )
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard_chart
+from seqloom.json_values import as_list
 from seqloom.run_file import to_plain
 from seqloom.version import VERSION
 from seqloom.workflows.compare.cells import TOLERANCE
@@ -104,7 +105,8 @@ class CellScore(NamedTuple):
 
 def _score(content: object) -> float | list[float]:
     """How right an answer is, or the counts that its score is a function of."""
-    return [float(item) for item in content] if isinstance(content, list) else float(str(content))
+    counts = as_list(content)
+    return float(str(content)) if counts is None else [float(str(count)) for count in counts]
 
 
 def require_same_words(plan: ComparisonPlan, cells: Sequence[CellScore]) -> None:

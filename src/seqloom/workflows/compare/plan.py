@@ -29,6 +29,7 @@ from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.corpus_scores import LOWER_IS_BETTER
 from seqloom.familiar_names import familiar_model
+from seqloom.json_values import is_number
 from seqloom.models import families_for, model_family
 from seqloom.protocols import FittedModel
 from seqloom.registry import find_task, task_to_train
@@ -309,7 +310,7 @@ def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: i
     """`count` (odd) rates, a factor GRID_FACTOR apart, around the one that is set, or the usual one of its
     family or of fine-tuning."""
     middle = set_value(settings_of(entry, common), "train.learning_rate")
-    if not isinstance(middle, int | float):
+    if not is_number(middle):
         family = (entry.model or "").partition(":")[0]
         model = {"name": family} if entry.checkpoint is None else {"from": entry.checkpoint}
         train = task_to_train(task).defaults({"model": model}).get("train", {})
