@@ -25,9 +25,8 @@ def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
     ratio, n = totals.sum() / counts.sum(), len(totals)
     if n < 2:
         return -math.inf, math.inf
-    spread = math.sqrt(float(((totals - ratio * counts) ** 2).sum()) * n / (n - 1)) / float(
-        counts.sum()
-    )
+    squares = float(((totals - ratio * counts) ** 2).sum())
+    spread = math.sqrt(squares * n / (n - 1)) / float(counts.sum())
     return float(ratio - NORMAL_95 * spread), float(ratio + NORMAL_95 * spread)
 
 

@@ -25,11 +25,13 @@ def edit_distances(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]
     """`(hypotheses,)`: the fewest substitutions, deletions and insertions that turn each into the reference
     (Levenshtein 1966)."""
     ids: dict[str, int] = {}
-    encoded = [[ids.setdefault(word, len(ids)) for word in hypothesis] for hypothesis in hypotheses]
-    lengths = np.array([len(hypothesis) for hypothesis in encoded], np.int64)
+    encoded = []
+    for hypothesis in hypotheses:
+        encoded.append([ids.setdefault(word, len(ids)) for word in hypothesis])
+    lengths = np.array(list(map(len, encoded)), np.int64)
     words = np.full((len(encoded), lengths.max(initial=0)), -1, np.int64)
-    for row, hypothesis in zip(words, encoded, strict=True):
-        row[: len(hypothesis)] = hypothesis
+    for row, encoded_words in zip(words, encoded, strict=True):
+        row[: len(encoded_words)] = encoded_words
     # costs[h, j]: the edits between the reference so far and the first j words of hypothesis h
     steps = np.arange(words.shape[1] + 1)
     costs = np.tile(steps, (len(encoded), 1))

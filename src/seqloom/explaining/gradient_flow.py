@@ -260,10 +260,11 @@ def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[st
     flows = {}
     for gate, steps in values.items():
         groups = _by_position(torch.cat(steps), position)
-        low, high = (
-            [float(numpy.quantile(group, share)) for group in groups] for share in (0.05, 0.95)
+        flows[gate] = GateFlow(
+            mean=[float(group.mean()) for group in groups],
+            low=[float(numpy.quantile(group, 0.05)) for group in groups],
+            high=[float(numpy.quantile(group, 0.95)) for group in groups],
         )
-        flows[gate] = GateFlow(mean=[float(group.mean()) for group in groups], low=low, high=high)
     return flows
 
 

@@ -282,8 +282,10 @@ def word_labels(words: Sequence[str], pieces: bool) -> list[str]:
     """Words as they are shown: never empty, without control characters, of at most 20 characters."""
     labels = []
     for i, word in enumerate(words):
-        label = _visible(_piece(words, i) if pieces else word)
-        labels.append(label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…")
+        label = _visible(_piece(words, i)) if pieces else _visible(word)
+        if len(label) > _LONGEST_LABEL:
+            label = label[: _LONGEST_LABEL - 1] + "…"
+        labels.append(label)
     return labels
 
 

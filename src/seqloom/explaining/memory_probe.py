@@ -114,7 +114,8 @@ class MemoryReader(nn.Module):
             )
         )
         self.scores = AdditiveScores(width, width, width) if reader == ATTENTION else None
-        self.output = nn.Linear(width if self.scores is None else 2 * width, classes or 1)
+        read = width if self.scores is None else 2 * width
+        self.output = nn.Linear(read, classes or 1)
 
     def forward(self, inputs: Tensor, answers: int) -> Tensor:
         """inputs `(rows, steps)` or `(rows, steps, 2)` -> `(rows, answers, classes)`."""

@@ -46,9 +46,8 @@ def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
                     name = f"{part} {below[part]}"
                     for direction, arrow, stack in directions:
                         layer = cast(RecurrentLayer, stack[number])
-                        layers[id(layer)] = NamedLayer(
-                            f"{name} {arrow}" if both else name, direction, layer
-                        )
+                        layer_name = f"{name} {arrow}" if both else name
+                        layers[id(layer)] = NamedLayer(layer_name, direction, layer)
             case RecurrentLayer() if id(module) not in layers:
                 layers[id(module)] = NamedLayer(path or "1", "forward", module)
     return list(layers.values())

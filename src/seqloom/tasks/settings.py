@@ -67,7 +67,8 @@ def _take_model(content: dict[str, Any], model: str) -> None:
     that contradicts a setting."""
     given, _, size = model.partition(":")
     task = find_task(str(content.get("task")))
-    name, meant = familiar_model(given, () if task is None else families_for(task))
+    families = () if task is None else families_for(task)
+    name, meant = familiar_model(given, families)
     fields = content.setdefault("model", {})
     for key, value in meant.items():
         if fields.setdefault(key, value) != value:

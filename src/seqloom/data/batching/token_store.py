@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar, final
 
@@ -216,11 +216,10 @@ def _write(
         end = 0
         offsets.write(np.zeros(1, np.int64).data)
         for chunk in chunked(records, CHUNK):
-            by_column = [
-                tokenizer.encode([record.fields[name] for record in chunk])
-                for name, tokenizer in tokenizers.items()
-            ]
-            ids = [sequence for row in zip(*by_column, strict=True) for sequence in row]
+            columns = []
+            for name, tokenizer in tokenizers.items():
+                columns.append(tokenizer.encode([record.fields[name] for record in chunk]))
+            ids = list(chain.from_iterable(zip(*columns, strict=True)))
             ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
             # tofile() hides why it failed
             tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)

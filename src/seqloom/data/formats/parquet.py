@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from seqloom.data.formats.columns import Header, Row, TableSchema
@@ -21,11 +21,15 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Row]:
     """The rows of a Parquet file. Nothing (null) is an empty text, as in a cell of a csv file. Raises as
     `parquet_objects` does."""
     objects = parquet_objects(file, partial(_columns_that_are_read, file, schema))
-    texts = (
-        (row, {name: "" if value is None else value for name, value in content.items()})
-        for row, content in objects
-    )
-    yield from rows_of_objects(texts, file, schema)
+    yield from rows_of_objects(_with_empty_texts(objects), file, schema)
+
+
+def _with_empty_texts(
+    objects: Iterable[tuple[int, JsonObject]],
+) -> Iterator[tuple[int, JsonObject]]:
+    """The objects with an empty text in place of nothing."""
+    for row, content in objects:
+        yield row, {name: "" if value is None else value for name, value in content.items()}
 
 
 def parquet_objects(

@@ -204,9 +204,12 @@ def _written(row: Row, schema: TableSchema) -> _WrittenChoice | None:
             raise row.file.error(
                 f"a choice needs at least two options, none of them blank, but {what}", row.line
             )
-        answer = keys.index(label.strip()) if label.strip() in keys else None
-        choice = ChoiceQuestion(record.fields["text"], tuple(texts), answer, record.path, row.line)
-        return _WrittenChoice(choice, label if answer is None else None, row.file)
+        text = record.fields["text"]
+        choice = ChoiceQuestion(text, tuple(texts), None, record.path, row.line)
+        if label.strip() in keys:
+            choice = choice._replace(answer=keys.index(label.strip()))
+            return _WrittenChoice(choice, None, row.file)
+        return _WrittenChoice(choice, label, row.file)
     return None
 
 
@@ -290,7 +293,9 @@ def _answered(written: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
 def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) -> list[Base | None]:
     """What the answers of each table count from; None where they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
-    unknown = [[row for row in table if (row.label or "").strip()] for table in tables]
+    unknown = []
+    for table in tables:
+        unknown.append([row for row in table if (row.label or "").strip()])
     numbered = [bool(table) and all(map(_is_number, table)) for table in unknown]
     written = list(chain.from_iterable(compress(unknown, numbered)))
     base = options.answers_from

@@ -387,7 +387,8 @@ def moses_lines(lists: Sequence[NBest]) -> Iterator[str]:
             fields = {**nbest.others, **own}
             features = [str(fields.pop("features", ""))]
             after = [str(fields.pop(name)) for name in MOSES_FIELDS[2:] if name in fields]
-            total = fields.pop("total" if "total" in fields else "score", "")
+            name_of_total = "total" if "total" in fields else "score"
+            total = fields.pop(name_of_total, "")
             features += [f"{name}= {value}" for name, value in fields.items()]
             shown = " ".join(filter(None, features))
             cells = [str(nbest.id), text, shown, str(total), *after]

@@ -156,7 +156,7 @@ class _RawQuestion(NamedTuple):
         """Objects `{text, answer_start}`."""
         answers = as_list(self._listed()) or []
         written = self.row.values.get("is_impossible")
-        impossible = folded("" if written is None else str(written))
+        impossible = "" if written is None else folded(str(written))
         if impossible not in _IMPOSSIBLE:
             raise self.error(
                 "is_impossible must be true, false, 1, 0 or empty, but is"

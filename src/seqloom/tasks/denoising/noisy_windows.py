@@ -145,11 +145,13 @@ def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindow
         )
     length = window_length(train)
     batch = train.batch_rows or max(train.batch_tokens // (2 * length), 1)
+    if mask is None:
+        mask = sentinels[0]
     options = NoiseOptions(
         density=noise_density(train),
         span=train.noise_span,
         sentinels=np.asarray(sentinels, np.int64),
-        mask=mask if mask is not None else sentinels[0],
+        mask=mask,
         protected=np.array([not spelled for spelled in tokenizer.token_bytes]),
         ends_sentence=ends,
     )

@@ -4,6 +4,7 @@ model takes a probability from."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,13 +52,10 @@ def explain_surprisal(given: ModelInput, look: Look) -> Explanation:
     if not pieces:
         raise UsageError("the text must have a token that is predicted, but it has none")
     order = log_probs.topk(min(CANDIDATES, log_probs.shape[1]), dim=1)
-    expected = [
-        ", ".join(
-            f"{printable(piece)} {math.exp(value):.2f}"
-            for piece, value in zip(given.tokenizer.pieces(ids), values, strict=True)
-        )
-        for ids, values in zip(order.indices.tolist(), order.values.tolist(), strict=True)
-    ]
+    expected = []
+    for ids, values in zip(order.indices.tolist(), order.values.tolist(), strict=True):
+        likeliest = zip(given.tokenizer.pieces(ids), map(math.exp, values), strict=True)
+        expected.append(", ".join(f"{printable(piece)} {p:.2f}" for piece, p in likeliest))
     total = sum(bits)
     how = f"{len(bits)} tokens, {total / len(bits):.2f} bits each: perplexity {2 ** (total / len(bits)):.1f}."
     numbers = {"tokens": pieces, "surprisal": bits, "expected": expected}
@@ -102,7 +100,7 @@ def explain_lens(given: ModelInput, look: Look) -> Explanation:
         rows=rows[::-1],
         name="its probability",
         highest=1.0,
-        texts=[[printable(piece) for piece in row] for row in reversed(tokens)],
+        texts=[list(map(printable, row)) for row in reversed(tokens)],
     )
     return Explanation(
         show="lens",
@@ -131,30 +129,29 @@ def explain_back_off(given: ModelInput, look: Look) -> Explanation:
     stacks = back_off(given.model, ids)
     words = given.tokenizer.pieces(ids[1:])
     orders = [level.order for level in stacks[0].levels] if stacks else []
-    added = np.array([[level.added for level in stack.levels] for stack in stacks]).T
+    added, levels, lines = list[list[float]](), list[list[dict[str, Any]]](), list[str]()
+    for word, stack in zip(words, stacks, strict=True):
+        added.append([level.added for level in stack.levels])
+        levels.append([level._asdict() for level in stack.levels])
+        passed_down = " ".join(f"{level.passed_down:.3f}" for level in stack.levels[:-1])
+        about = f"p {stack.probability:.4g}\torder {stack.order_used}"
+        lines.append(f"{printable(word)}\t{about}\t{passed_down}")
     total = np.array([stack.probability for stack in stacks])
-    parts = added / np.maximum(total, 1e-300)
+    parts = np.array(added).T / np.maximum(total, 1e-300)
     matrix = ColourMatrix(
         title="share of p(word) that each order adds",
         values=parts.clip(0, 1),
         rows=[f"{order}-gram" for order in orders],
         name="share of p",
         highest=1.0,
-        texts=[
-            [f"{value:.0%}" if value >= 0.005 else "" for value in row] for row in parts.tolist()
-        ],
+        texts=[list(map(_percent, row)) for row in parts.tolist()],
     )
     numbers = {
         "words": words,
         "probabilities": total.tolist(),
         "order_used": [stack.order_used for stack in stacks],
-        "levels": [[level._asdict() for level in stack.levels] for stack in stacks],
+        "levels": levels,
     }
-    lines = [
-        f"{printable(word)}\tp {stack.probability:.4g}\torder {stack.order_used}\t"
-        + " ".join(f"{level.passed_down:.3f}" for level in stack.levels[:-1])
-        for word, stack in zip(words, stacks, strict=True)
-    ]
     return Explanation(
         show="backoff",
         numbers={**given.numbers, **numbers},
@@ -167,6 +164,10 @@ def explain_back_off(given: ModelInput, look: Look) -> Explanation:
             pieces=given.has_pieces,
         ),
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else ""
 
 
 def heads_lines(part: str, values: Tensor) -> list[str]:

@@ -50,23 +50,23 @@ def explain_gates(given: ModelInput, look: Look) -> Explanation:
         "values": {name: value[:, : len(steps)].tolist() for name, value in states.values.items()},
         "surprisal": bits,
     }
-    matrices = [
-        ColourMatrix(
+    unit_names = [f"unit {unit + 1}" for unit in units]
+    matrices = []
+    for name, value in states.values.items():
+        matrix = ColourMatrix(
             title=name,
             values=value[units, : len(steps)].numpy(),
-            rows=[f"unit {unit + 1}" for unit in units],
+            rows=unit_names,
             name=name,
             signed=name in (*CANDIDATES, *STATES) or bool((value < 0).any()),
             highest=None if name in ("c", "h") else 1.0,
         )
-        for name, value in states.values.items()
-    ]
+        matrices.append(matrix)
     count = len(states.values["h"])
-    shown = (
-        f"{len(units)} of {count} units, those that change most"
-        if count > len(units)
-        else "all units"
-    )
+    shown = "all units"
+    if count > len(units):
+        shown = f"{len(units)} of {count} units, those that change most"
+    bars = None if bits is None else Bars("surprisal of the token (bits)", bits)
     return Explanation(
         show="gates",
         numbers={**given.numbers, **numbers},
@@ -76,7 +76,7 @@ def explain_gates(given: ModelInput, look: Look) -> Explanation:
             steps,
             title=f"Gates and states of {states.name}",
             subtitle=f"A row is a unit ({shown}), a column a step of the text.",
-            bars=None if bits is None else Bars("surprisal of the token (bits)", bits),
+            bars=bars,
             pieces=given.has_pieces,
         ),
     )

@@ -106,14 +106,11 @@ def embedded_words(
 ) -> tuple[Vectors, list[int]]:
     """The mean of the embeddings of each word's tokens, and the numbers of the words that have any; an
     unknown token has none."""
-    kept = [
-        index
-        for index, ids in enumerate(encoded)
-        if ids and all(token_id != unknown for token_id in ids)
-    ]
-    rows = [
-        table.weight[torch.tensor(list(encoded[index]))].double().mean(dim=0).cpu()
-        for index in kept
-    ]
+    kept, rows = list[int](), list[Tensor]()
+    for index, ids in enumerate(encoded):
+        if ids and unknown not in ids:
+            embeddings = table.weight[torch.tensor(list(ids))]
+            rows.append(embeddings.double().mean(dim=0).cpu())
+            kept.append(index)
     vectors: Tensor = torch.stack(rows) if rows else torch.zeros(0, table.embedding_dim)
     return vectors.numpy(), kept

@@ -126,7 +126,7 @@ def _shown_rows(first_batch: Sequence[Figures]) -> list[Row]:
             piece = read.strip(" ")
             if true is not None:
                 true = true.strip(" ")
-                piece = MARK.format(piece if piece == true else f"{true}→{piece}")
+                piece = MARK.format(piece) if piece == true else MARK.format(f"{true}→{piece}")
             words.append(piece)
         rows.append((str(row["line"]), " ".join(words)))
         if row["label"] is not None:

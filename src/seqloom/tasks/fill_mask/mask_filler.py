@@ -104,15 +104,16 @@ class MaskFiller(ExplainedModel):
         path = single_path(paths)
         data = data_config(self.folder, request.data)
         with logged_report() as report:
+            skipped = report if data.on_bad_line == "skip" else None
+            chunk = 1 if request.interactive else CHUNK
+            n_best = request.decode.get("n_best", MOST_LIKELY)
             filled = self.fill(
-                each_text(path, data),
-                request.decode.get("n_best", MOST_LIKELY),
-                path=path,
-                skipped=report if data.on_bad_line == "skip" else None,
-                chunk=1 if request.interactive else CHUNK,
+                each_text(path, data), n_best, path=path, skipped=skipped, chunk=chunk
             )
             for text, masks in filled:
-                candidates = [[candidate._asdict() for candidate in mask] for mask in masks]
+                candidates = []
+                for mask in masks:
+                    candidates.append([candidate._asdict() for candidate in mask])
                 yield Answer(text, {"text": text, "masks": candidates})
 
     def text_vector(self, text: str) -> Tensor:
@@ -201,9 +202,8 @@ class MaskFiller(ExplainedModel):
                 if problem is None and self.mask in ids[i]:
                     wanted.append(i)
                 elif problem is not None and skipped is not None:
-                    skipped.skip(
-                        "too long" if self.mask in ids[i] else f"no {self.spelling}", path, number
-                    )
+                    reason = "too long" if self.mask in ids[i] else f"no {self.spelling}"
+                    skipped.skip(reason, path, number)
                 elif problem is not None:
                     yield from self._filled(batch[:i], ids, wanted, n_best)
                     raise DataError(problem, path, number)

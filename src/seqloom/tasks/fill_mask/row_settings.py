@@ -64,9 +64,11 @@ def masked_rows(
         tokenizer, train.noise_density or DENSITY, train.mask_units, train.noise_span
     )
     electra = isinstance(config, ElectraConfig)
+    if electra:
+        options = replace(options, as_mask=GENERATOR_MASKS, as_random=0.0)
     return MaskedRows(
         texts=texts,
-        options=replace(options, as_mask=GENERATOR_MASKS, as_random=0.0) if electra else options,
+        options=options,
         seed=train.seed,
         static=train.static_masks,
         replaced=electra,

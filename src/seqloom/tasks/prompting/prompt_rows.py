@@ -149,15 +149,11 @@ def _with_numbers(rows: list[PromptRow]) -> list[PromptRow]:
         values = [_number(cell, loose=name == "label") for cell in cells]
         if None not in values:
             numeric[name] = values
-    return [
-        row._replace(
-            fields={
-                name: numeric[name][index] if name in numeric else value
-                for name, value in row.fields.items()
-            }
-        )
-        for index, row in enumerate(rows)
-    ]
+    changed = []
+    for index, row in enumerate(rows):
+        numbers = {name: values[index] for name, values in numeric.items()}
+        changed.append(row._replace(fields=row.fields | numbers))
+    return changed
 
 
 def _number(cell: object, *, loose: bool) -> int | float | None:

@@ -41,10 +41,7 @@ class Answered(NamedTuple):
             choices = self.item.choices or ()
             answer = {
                 "options": list(choices),
-                "scores": {
-                    kind: [float(score) if np.isfinite(score) else None for score in values]
-                    for kind, values in self.scores.items()
-                },
+                "scores": {kind: _finite(scores) for kind, scores in self.scores.items()},
                 "choice": self.chosen,
                 "truth": choices.index(self.item.targets[0]),
             }
@@ -76,11 +73,12 @@ class PromptRun:
         answered: Sequence[Answered],
         shots: dict[str, int],
     ) -> PromptRun:
-        right = {kind: np.array([answer.right[kind] for answer in answered]) for kind in kinds}
-        chosen = {
-            kind: [answer.chosen[kind] for answer in answered if answer.chosen] for kind in kinds
-        }
-        ties = {kind: sum(index is None for index in found) for kind, found in chosen.items()}
+        right: dict[str, Bools] = {}
+        chosen: dict[str, list[int | None]] = {}
+        for kind in kinds:
+            right[kind] = np.array([answer.right[kind] for answer in answered])
+            chosen[kind] = [answer.chosen[kind] for answer in answered if answer.chosen]
+        ties = {kind: indices.count(None) for kind, indices in chosen.items()}
         same = {answer.item.choices for answer in answered}
         never: list[str] = []
         if len(same) == 1 and chosen[kinds[0]]:
@@ -124,10 +122,10 @@ class PromptResult:
 
     def never_chosen(self) -> list[str]:
         """Answers that no run chose."""
-        others = [set(run.never_chosen) for run in self.runs[1:]]
-        return [
-            name for name in self.runs[0].never_chosen if all(name in answers for answers in others)
-        ]
+        never = set(self.runs[0].never_chosen).intersection(
+            *(run.never_chosen for run in self.runs)
+        )
+        return [name for name in self.runs[0].never_chosen if name in never]
 
     def seeds(self) -> dict[int, list[PromptRun]]:
         found: dict[int, list[PromptRun]] = {}
@@ -135,25 +133,29 @@ class PromptResult:
             found.setdefault(run.seed, []).append(run)
         return found
 
+    def _by_seed(self, kind: str) -> list[list[float]]:
+        """The accuracy of each order of the shots, for each seed."""
+        return [[run.accuracy(kind).value for run in runs] for runs in self.seeds().values()]
+
     def over_seeds(self, kind: str) -> Spread | None:
         """How the accuracy, the mean over orders, differs between seeds; None where there is one."""
-        groups = self.seeds().values()
-        means = [float(np.mean([run.accuracy(kind).value for run in runs])) for runs in groups]
+        means = [float(np.mean(values)) for values in self._by_seed(kind)]
         return Spread.of(means) if len(means) > 1 else None
 
     def over_orders(self, kind: str) -> Spread | None:
         """How the accuracy differs between orders of the same shots: of each seed from its own mean, moved to
         the mean of all. None where there is one order."""
-        groups = [[run.accuracy(kind).value for run in runs] for runs in self.seeds().values()]
+        groups = self._by_seed(kind)
         if len(groups[0]) < 2:
             return None
         spreads = [Spread.of(group) for group in groups]
         mean = float(np.mean([spread.mean for spread in spreads]))
+        variance = np.mean([spread.deviation**2 for spread in spreads])
         return Spread(
             mean=mean,
             min=mean + min(spread.min - spread.mean for spread in spreads),
             max=mean + max(spread.max - spread.mean for spread in spreads),
-            deviation=float(np.sqrt(np.mean([spread.deviation**2 for spread in spreads]))),
+            deviation=float(np.sqrt(variance)),
         )
 
     def summary(self) -> dict[str, Any]:
@@ -177,6 +179,11 @@ class PromptResult:
                     found[f"{name}_{kind}"] = vars(spread)
         runs = [run.summary() for run in self.runs]
         return found | {"never_chosen": self.never_chosen(), "runs": runs}
+
+
+def _finite(scores: Floats) -> list[float | None]:
+    """Scores as JSON can hold them: None for infinite ones."""
+    return [float(score) if np.isfinite(score) else None for score in scores]
 
 
 def chance_of(items: Sequence[RenderedRow]) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seqloom.errors import UsageError, counted
 from seqloom.explaining.charts import MOST_SERIES, line_chart, require_extra, save_chart
-from seqloom.tasks.prompting.result import PromptResult
+from seqloom.tasks.prompting.result import PromptResult, PromptRun
 
 
 def require_few_seeds(seeds: Sequence[int]) -> None:
@@ -25,30 +25,31 @@ def draw_spread(result: PromptResult, path: Path) -> None:
     seeds = result.seeds()
     first, shots = result.kinds[0], counted(result.shots, "shot")
     by_order = len(result.runs) > len(seeds)
+    what = f"the band is the 95 % interval of {first}"
+    x, drawn = "seed of the shots", "draws"
+    if by_order:
+        x, drawn = "order of the shots", "orders"
+
+    def place(run: PromptRun) -> float:
+        return float(run.order + 1 if by_order else run.seed)
+
+    def line(kind: str, runs: Sequence[PromptRun]) -> list[tuple[float, float]]:
+        return [(place(run), run.accuracy(kind).value) for run in runs]
+
     bands = {}
     if by_order and len(seeds) > 1:
-        series = {
-            f"seed {seed}": [(run.order + 1.0, run.accuracy(first).value) for run in runs]
-            for seed, runs in seeds.items()
-        }
+        series = {f"seed {seed}": line(first, runs) for seed, runs in seeds.items()}
         what = f"answers chosen by {first}"
     else:
-        runs = result.runs if by_order else sorted(result.runs, key=lambda run: run.seed)
-        places = [float(run.order + 1 if by_order else run.seed) for run in runs]
-        series = {
-            kind: [
-                (place, run.accuracy(kind).value) for place, run in zip(places, runs, strict=True)
-            ]
-            for kind in result.kinds
-        }
-        accuracies = zip(places, [run.accuracy(first) for run in runs], strict=True)
-        bands = {first: [(place, one.low, one.high) for place, one in accuracies]}
-        what = f"the band is the 95 % interval of {first}"
+        runs = sorted(result.runs, key=place)
+        series = {kind: line(kind, runs) for kind in result.kinds}
+        intervals = [(place(run), run.accuracy(first)) for run in runs]
+        bands = {first: [(at, accuracy.low, accuracy.high) for at, accuracy in intervals]}
     chart = line_chart(
         series,
-        x="order of the shots" if by_order else "seed of the shots",
+        x=x,
         y="accuracy, %",
-        title=f"{result.template}: {'orders' if by_order else 'draws'} of {shots}",
+        title=f"{result.template}: {drawn} of {shots}",
         subtitle=f"{result.items:,} items; {what}",
         bands=bands,
     )

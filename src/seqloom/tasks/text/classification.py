@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -205,9 +205,7 @@ class Classification(HeadTask[LabelledText]):
         resamples: int,
     ) -> Evaluation:
         known, chosen = set(self.labels), probabilities > 0.5
-        unseen = np.array(
-            [len([label for label in example.labels if label not in known]) for example in examples]
-        )
+        unseen = np.array([_unseen_labels(example, known) for example in examples])
         metrics = multi_label_metrics(true, probabilities, unseen=unseen, resamples=resamples)
         metrics = (
             self._registered_metrics(examples, [np.flatnonzero(row) for row in chosen]) | metrics
@@ -277,3 +275,7 @@ class Classification(HeadTask[LabelledText]):
 
 def score_table(scores: Mapping[str, LabelScore]) -> dict[str, dict[str, float]]:
     return {name: score._asdict() for name, score in scores.items()}
+
+
+def _unseen_labels(example: LabelledText, known: Collection[str]) -> int:
+    return sum(label not in known for label in example.labels)

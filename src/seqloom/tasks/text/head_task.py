@@ -149,6 +149,7 @@ def encoding_options(
             not tokenizer.pretrained,
             tokenizer.vocabulary_size,
         )
+    spelling = TokenSpelling(tokenizer, encoder["longest_word"]) if reads_bytes else None
     return EncodingOptions(
         tokenizer=tokenizer,
         template=template,
@@ -158,5 +159,5 @@ def encoding_options(
         skip_too_long=data.on_bad_line == "skip",
         stride=data.stride,
         alphabet=tuple(encoder.get("alphabet") or ()),
-        spelling=TokenSpelling(tokenizer, encoder["longest_word"]) if reads_bytes else None,
+        spelling=spelling,
     )

@@ -53,9 +53,12 @@ class Word2VecObjective:
     def _pass(self, model: nn.Module, sentences: SentenceWords, rate: float, seed: int) -> Pairs:
         embedding = cast(nn.Embedding, model.embedding)
         targets = cast(nn.Embedding, model.targets)
+        inputs = embedding.weight.data
+        # the same tensor where both are one table
+        outputs = inputs if targets is embedding else targets.weight.data
         return train_sentences(
-            embedding.weight.data,
-            embedding.weight.data if targets is embedding else targets.weight.data,
+            inputs,
+            outputs,
             sentences,
             self.options,
             rate=rate,
