@@ -362,7 +362,8 @@ def locked(path: Path, wait: bool = False) -> Iterator[bool]:
     try:
         held = True
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+            fcntl.flock(handle, operation)
         except BlockingIOError:
             held = False
         except OSError as error:

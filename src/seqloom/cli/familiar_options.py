@@ -105,7 +105,8 @@ def _meant(
         return [ours, option.value(ours)]
     if name in ANSWER_BY_NAME:
         raise UsageError(f"there is no option {option.word}: {ANSWER_BY_NAME[name]}")
-    setting = _setting(name, TRAINING if verb in TRAINING_VERBS else USING)
+    sections = TRAINING if verb in TRAINING_VERBS else USING
+    setting = _setting(name, sections)
     if setting is None:
         near = did_you_mean(name, {**dict(zip(own, own, strict=True)), **others()})
         raise UsageError(f"there is no option {option.word}{near} (see seqloom {verb} --help)")

@@ -97,8 +97,9 @@ def base_folder(folder: Path) -> Path:
             f"base_model_name_or_path must name the model that the adapter changes, but is {shown(named)}",
             folder / ADAPTER_CONFIG,
         )
+    name = place if revision is None else f"{place}@{revision}"
     if is_hub_name(place):
-        return fetched(place if revision is None else f"{place}@{revision}")
+        return fetched(name)
     for base in (folder / place, Path(place)):
         if base.is_dir():
             if is_adapter(base):
@@ -110,8 +111,7 @@ def base_folder(folder: Path) -> Path:
             return base
     hub = ""
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
-        name = SCHEME + place + ("" if revision is None else f"@{revision}")
-        hub = f", or write {printable(name)} there if it is a model of the hub"
+        hub = f", or write {printable(SCHEME + name)} there if it is a model of the hub"
     raise FolderError(
         f"its base, base_model_name_or_path={shown(place)}, must be a folder, but there is none; put the path"
         f" of the base there{hub}",

@@ -80,8 +80,9 @@ class HubOrigin(NamedTuple):
         there = self.generation is not None
         encodes = is_encoder_decoder(self.content)
         positions = self.content.get("max_position_embeddings") if encodes else None
+        content = self.content if self.generation is None else self.generation
         generation = HubGeneration(
-            content=self.content if self.generation is None else self.generation,
+            content=content,
             name=GENERATION if there else CONFIG,
             special_ids=tokenizer.special_ids,
             encodes=encodes,

@@ -44,6 +44,9 @@ def train_sentences(
         return PlainPass(v, u, options, rate).over(sentences, seed)
     rows = [_aligned(matrix) for matrix in ((v,) if u is v else (v, u))]
     loss, count = np.zeros(threads), np.zeros(threads, np.int64)
+    pieces, firsts = None, None
+    if options.pieces:
+        pieces, firsts = options.pieces.rows.ctypes.data, options.pieces.firsts.ctypes.data
     arguments = _Arguments(
         words=sentences.words.ctypes.data,
         sentences=sentences.starts.ctypes.data,
@@ -51,8 +54,8 @@ def train_sentences(
         u=rows[-1].data_ptr(),
         kept=options.kept.ctypes.data,
         noise=options.noise.ctypes.data,
-        pieces=options.pieces.rows.ctypes.data if options.pieces else None,
-        firsts=options.pieces.firsts.ctypes.data if options.pieces else None,
+        pieces=pieces,
+        firsts=firsts,
         loss=loss.ctypes.data,
         pairs=count.ctypes.data,
         rate=rate,

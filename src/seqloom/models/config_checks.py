@@ -98,12 +98,12 @@ def field_problems(config: object) -> list[str]:
 
 @cache
 def _constraints_of(config_class: type) -> dict[str, list[Constraint]]:
-    hints = get_type_hints(config_class, include_extras=True)
-    return {
-        name: [marker for marker in _metadata(hint) if isinstance(marker, Constraint)]
-        for name, hint in hints.items()
-        if not name.startswith("_")
-    }
+    constraints = {}
+    for name, hint in get_type_hints(config_class, include_extras=True).items():
+        if not name.startswith("_"):
+            markers = [marker for marker in _metadata(hint) if isinstance(marker, Constraint)]
+            constraints[name] = markers
+    return constraints
 
 
 def unused_fields(config: object) -> dict[str, str]:

@@ -83,9 +83,8 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.embedding.weight, -SPREAD, SPREAD)
         self.static: Tensor | None
         """The channel that is not trained `(vocabulary, embedding width)`."""
-        self.register_buffer(
-            "static", self.embedding.weight.detach().clone() if c.channels == 2 else None
-        )
+        static = self.embedding.weight.detach().clone() if c.channels == 2 else None
+        self.register_buffer("static", static)
         self.convolutions = nn.ModuleList(
             TimeConvolution(c.channels * c.embedding_width, c.maps, window, centred=c.centred)
             for window in c.windows

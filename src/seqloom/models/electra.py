@@ -104,15 +104,15 @@ class ElectraConfig:
 
     def _bert(self, head: Head, width: int, heads: int, layers: int) -> BertConfig:
         feed_forward = self.feed_forward_width or 4 * self.width
+        if head != "replaced-token":
+            feed_forward = self._share_of(feed_forward)
         return BertConfig(
             vocabulary_size=self.vocabulary_size,
             context=self.context,
             width=width,
             layers=layers,
             heads=heads,
-            feed_forward_width=(
-                feed_forward if head == "replaced-token" else self._share_of(feed_forward)
-            ),
+            feed_forward_width=feed_forward,
             embedding_width=self.embedding_width or self.width,
             segments=self.segments,
             activation=self.activation,

@@ -334,7 +334,8 @@ class BidirectionalLayers(nn.Module):
         stacks = self.backward_layers if backward else self.forward_layers
         for k, stack in enumerate(cast(Sequence[RecurrentStack], stacks)):
             below = F.dropout(layers[-1], c.dropout, self.training)
-            above, last = stack(below, mask, None if state is None else state[k])
+            before = None if state is None else state[k]
+            above, last = stack(below, mask, before)
             layers.append(above + below if k and c.residual else above)
             after.append(last)
         return layers, tuple(after)

@@ -242,14 +242,11 @@ class RecurrentLM(nn.Module):
         tied = None
         if c.tie_output and isinstance(self.embedding, nn.Embedding):
             tied = self.embedding.weight
-        output = make_output(
-            OutputOptions(
-                c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids
-            ),
-            c.embedding_width if c.tie_output else c.top_width,
-            c.vocabulary_size,
-            tied=tied,
+        width = c.embedding_width if c.tie_output else c.top_width
+        options = OutputOptions(
+            c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids
         )
+        output = make_output(options, width, c.vocabulary_size, tied=tied)
         if c.maxent and isinstance(output, FullOutput):
             return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
         return output

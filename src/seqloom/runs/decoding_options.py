@@ -32,15 +32,13 @@ def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> Generation
         constraints.append(ban(spelling, decode.ban))
     if decode.begin:
         constraints.append(begin(spelling, decode.begin))
+    # those of plugins first, so that what is forbidden stays so
+    processors = registered_processors(decode.processors, tokenizer)
+    processors += logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints)
     return GenerationOptions(
         strategy=strategy_of(decode, special_ids.eos, max(0, len(special_ids.bos) - 1)),
         eos=special_ids.eos,
         pad=special_ids.pad,
-        processors=[
-            *registered_processors(
-                decode.processors, tokenizer
-            ),  # first, so that what is forbidden stays so
-            *logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints),
-        ],
+        processors=processors,
         stop=stop_strings(spelling, decode.stop) if decode.stop else None,
     )

@@ -595,12 +595,9 @@ def _open_adapter(folder: Path, device: str) -> OpenedModel:
     target = None
     if not adapter.config.get(OWN_NAMES):
         model_type, origin = family_name(str(opened.content["model_type"])), origin_of(base)
-        target = target_of(
-            model_type,
-            opened.model.config,
-            hub_task(str(opened.content["task"])),
-            None if origin is None else origin.content,
-        )
+        hub_content = None if origin is None else origin.content
+        task = hub_task(str(opened.content["task"]))
+        target = target_of(model_type, opened.model.config, task, hub_content)
     merge_adapter(adapter, opened.model, target)
     note = f"merged {printable(str(folder))}, an adapter, into its base {printable(str(base))}"
     return opened._replace(

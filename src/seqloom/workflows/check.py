@@ -80,6 +80,7 @@ def trained_only(run: RunConfig, folder: Path) -> DataReport:
     """The report of a task whose data have no check of their own: what a training would cost."""
     with collect_logs() as notices:
         cost = cost_of(run, folder)
+    tables = [training_table("Training", cost)] if cost else []
     return DataReport(
         splits={},
         lengths={},
@@ -88,7 +89,7 @@ def trained_only(run: RunConfig, folder: Path) -> DataReport:
         training=cost,
         first_batch=[],
         errors=[],
-        tables=[training_table("Training", cost)] if cost else [],
+        tables=tables,
     )
 
 

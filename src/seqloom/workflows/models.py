@@ -51,7 +51,8 @@ def settings_of(called: str, task_name: str | None = None) -> list[dict[str, str
     any. Raises UsageError for an unknown name."""
     given, _, size = called.partition(":")
     named = [] if task_name is None else [task_to_train(task_name)]
-    name, meant = familiar_model(given, families_for(named[0]) if named else all_families())
+    able = families_for(named[0]) if named else all_families()
+    name, meant = familiar_model(given, able)
     config, model, _ = model_family(name)
     tasks = named or [task for task in all_tasks() if name in families_for(task)]
     if named and name not in families_for(named[0]):

@@ -64,7 +64,8 @@ def write_answers(
 
     def inputs() -> Iterator[InputRow]:
         assert table is not None
-        return read_input_rows(table.path, table.form, table.data, 0 if first is None else first[0])
+        line = 0 if first is None else first[0]
+        return read_input_rows(table.path, table.form, table.data, line)
 
     columns = dict.fromkeys(name for row in inputs() for name in row.values)
     return _write(place, list(columns), _joined(inputs(), numbered), left_out)

@@ -378,10 +378,10 @@ def describe_lora(model: nn.Module, run_config: RunConfig) -> str:
     config = run_config.train
     named = model.named_parameters()
     sizes = {name: one.numel() for name, one in named if one.requires_grad}
-    whole = {
-        part.rstrip("."): sum(size for name, size in sizes.items() if name.startswith(part))
-        for part in whole_parts(run_config, model.config)
-    }
+    whole = {}
+    for part in whole_parts(run_config, model.config):
+        inside = [size for name, size in sizes.items() if name.startswith(part)]
+        whole[part.rstrip(".")] = sum(inside)
     low_rank = sum(sizes.values()) - sum(whole.values())
     line = f"LoRA of rank {config.lora_rank} on {', '.join(config.lora_targets)}: {low_rank:,} parameters"
     for part, size in whole.items():

@@ -52,6 +52,11 @@ def _names(
     """`bias`: a second name of the output's bias, beside that of its layer, which is a copy of it where it is
     tied."""
     own = f"{output}.bias"
+    tied = {f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"}
+    fallbacks = {}
+    if bias:
+        tied[own] = fallbacks[own] = bias
+        unused = {bias: "a second bias of the output", **unused}
     return TensorNames(
         prefix=prefix,
         rules=(
@@ -64,15 +69,10 @@ def _names(
             Rule("output.bias", (own,), when=("tie_output", False)),
         ),
         output=f"{output}.weight",
-        tied={f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"}
-        | ({own: bias} if bias else {}),
-        fallbacks={own: bias} if bias else {},
+        tied=tied,
+        fallbacks=fallbacks,
         constants=(f"{prefix}embeddings.position_ids", f"{prefix}embeddings.token_type_ids"),
-        unused={
-            f"{prefix}pooler.dense.{{kind}}": "the pooler",
-            **({bias: "a second bias of the output"} if bias else {}),
-            **unused,
-        },
+        unused={f"{prefix}pooler.dense.{{kind}}": "the pooler", **unused},
         legacy_suffixes=TENSORFLOW,
     )
 

@@ -84,11 +84,10 @@ class HubFamily:
         parts = {**self.names.unused, **self.dropped_by_encoder}
         whole_heads = [form for form in parts if "{rest}" in form]
         unused = {form: parts[form] for form in [*whole_heads, *parts]}
-        tied = {
-            copy: original
-            for copy, original in self.names.tied.items()
-            if not any(pattern(form).fullmatch(copy) for form in unused)
-        }
+        tied = dict(self.names.tied)
+        for copy in self.names.tied:
+            if any(pattern(form).fullmatch(copy) for form in unused):
+                del tied[copy]
         return replace(self.names, unused=unused, tied=tied)
 
     def notes(self, content: JsonObject) -> list[str]:

@@ -159,7 +159,8 @@ class RecurrentStack(nn.Module):
         if mask is not None and bool(mask.all()):
             mask = None
         if inputs.shape[1] == 1 and mask is None and not both and not batch_norm:
-            return self.one_step(inputs[:, 0], self.start(len(inputs)) if state is None else state)
+            before = self.start(len(inputs)) if state is None else state
+            return self.one_step(inputs[:, 0], before)
         run = LayerRun(self, inputs, mask)
         after: list[CellState] = []
         outputs = inputs
@@ -246,9 +247,8 @@ class LayerRun:
     ) -> tuple[Tensor, CellState]:
         if self.plans:
             return run_ragged(layer.cell, layer.weights, inputs, self.plans[backward], state)
-        outputs, last = run_full(
-            layer.cell, layer.weights, inputs.flip(1) if backward else inputs, state
-        )
+        in_order = inputs.flip(1) if backward else inputs
+        outputs, last = run_full(layer.cell, layer.weights, in_order, state)
         return outputs.flip(1) if backward else outputs, last
 
 

@@ -206,10 +206,11 @@ def _call(
     if weights.w_p is not None:
         learned.append(weights.w_p)
     initial = [part.unsqueeze(0).contiguous() for part in state]
+    hidden = initial if len(initial) == 2 else initial[0]
     has_biases, layers, dropout, train, bidirectional = True, 1, 0.0, torch.is_grad_enabled(), False
     outputs, *last = _KERNELS[cell].sequence(
         inputs,
-        initial if len(initial) == 2 else initial[0],
+        hidden,
         learned,
         has_biases,
         layers,

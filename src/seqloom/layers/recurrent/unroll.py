@@ -10,6 +10,7 @@ each weight's gradient in one product. (Blocks of steps that fit into the cache 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, final
 
 import torch
@@ -173,7 +174,7 @@ class Unroll(torch.autograd.Function):
 
 def _split(tensors: Iterable[Tensor], counts: list[int]) -> LoopBuffers:
     remaining = iter(tensors)
-    return LoopBuffers(*([next(remaining) for _ in range(count)] for count in counts))
+    return LoopBuffers(*(list(islice(remaining, count)) for count in counts))
 
 
 def graph_is_kept() -> bool:

@@ -79,9 +79,10 @@ def _weights_of(folder: str) -> MixtureWeights:
             f" {opened.content['model_type']} of {opened.content['task']}"
         )
     mix = encoder.mix
+    scale = 1.0 if mix.scale is None else mix.scale.item()
     return MixtureWeights(
         folder=folder,
         task=str(opened.content["task"]),
         weights=mix.weights().tolist(),
-        scale=1.0 if mix.scale is None else mix.scale.item(),
+        scale=scale,
     )
