@@ -28,7 +28,7 @@ class Notices(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.held_back: list[str] | None = None
-        """Notices that are written later; None where they are written at once."""
+        """Notices that are written later; None if they are written at once."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.held_back is not None:

@@ -15,7 +15,7 @@ from seqloom.protocols import Tokenizer
 
 
 def require_hypotheses(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
-    """The hypotheses of an input. Raises SeqloomError where the rules left none, or not every sample."""
+    """The hypotheses of an input. Raises SeqloomError if the rules left none, or not every sample."""
     if len(found) < (strategy.samples if isinstance(strategy, Sampling) else 1):
         raise SeqloomError(
             "the rules must leave a token that may come next, but they left none; "
@@ -25,7 +25,7 @@ def require_hypotheses(found: Sequence[Hypothesis], strategy: Strategy) -> Seque
 
 
 def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> GenerationOptions:
-    """Raises UsageError where the tokenizer cannot spell `decode.begin`."""
+    """Raises UsageError if the tokenizer cannot spell `decode.begin`."""
     spelling, special_ids = Spelling.from_tokenizer(tokenizer), tokenizer.special_ids
     constraints = []
     if decode.ban:

@@ -50,7 +50,7 @@ class FrozenBase:
 
     @classmethod
     def said_by(cls, content: JsonObject, folder: Path) -> FrozenBase:
-        """What config.json says. Raises FolderError where that cannot be."""
+        """What config.json says. Raises FolderError if that cannot be."""
         try:
             return parse(cls, as_object(content[PROMPT]) or {}, f"{PROMPT}.")
         except UsageError as error:
@@ -58,7 +58,7 @@ class FrozenBase:
 
     def find(self, folder: Path, open_at: Callable[[Path], tuple[T, Path]]) -> T:
         """The frozen model of the prompt in `folder`. `open_at` opens a folder: (the model, its weights).
-        Raises FolderError where it is nowhere, or has other weights."""
+        Raises FolderError if it is nowhere, or has other weights."""
         if is_hub_name(self.base):
             places = [folder / OWN_PLACE, fetched(self.base)]
         else:

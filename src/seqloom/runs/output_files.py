@@ -23,7 +23,7 @@ def write_lines(path: str, texts: Sequence[str]) -> None:
 def new_file(path: str, suffixes: tuple[str, ...] = ()) -> Path:
     """The place of an output, to be asked for before the work is done.
 
-    Raises UsageError where a file of this name is there already (nothing that a user made is overwritten),
+    Raises UsageError if a file of this name is there already (nothing that a user made is overwritten),
     where its folder is none, or where its name ends in none of `suffixes`, if there are any.
     """
     place = Path(path)

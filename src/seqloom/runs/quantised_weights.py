@@ -25,7 +25,7 @@ from seqloom.protocols import State
 
 
 def why_not_compiled(model: object) -> str:
-    """Why a step of decoding is not one compiled call, as a clause; empty where it is."""
+    """Why a step of decoding is not one compiled call, as a clause; empty if it is."""
     if not isinstance(model, GPT):
         return "only a gpt has a compiled step"
     if missing():
@@ -37,7 +37,7 @@ def why_not_compiled(model: object) -> str:
 
 
 def why_not_quantised(model: object) -> str:
-    """Why this model cannot be decoded from weights in fewer bits, as a clause; empty where it can."""
+    """Why this model cannot be decoded from weights in fewer bits, as a clause; empty if it can."""
     if isinstance(model, GPT) and not isinstance(model.output, FullOutput):
         return "only model.output=full can be stored so"
     return why_not_compiled(model)

@@ -259,7 +259,7 @@ RESTORE = "restore it from a copy, or train a new run"
 
 
 def check_files(folder: Path, *names: str) -> None:
-    """Raises FolderError where one of these files of a run (any, without names) is not as it was written."""
+    """Raises FolderError if one of these files of a run (any, without names) is not as it was written."""
     listed = run_files(folder)
     if listed is not None and (problem := manifest.problem(folder, listed, names or None)):
         raise FolderError(f"{problem}; {RESTORE}", folder)
@@ -327,7 +327,7 @@ def size_fields(model_type: str, size: str) -> Mapping[str, object]:
 
 
 def refuse_given_fields(fields: JsonObject) -> None:
-    """Raises UsageError where a user sets what the tokenizer or the data say."""
+    """Raises UsageError if a user sets what the tokenizer or the data say."""
     for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
         if given := sorted(fields.keys() & names):
             raise UsageError(
@@ -345,8 +345,8 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     """Opens the run folder of a model of texts: its final weights, or while it still trains, its best
     checkpoint so far; or a Hugging Face directory as it is; or an adapter, merged into its base.
 
-    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError
-    where its model reads no text.
+    Raises FolderError if the folder is not a run folder, or a file in it is missing or damaged; UsageError
+    if its model reads no text.
     """
     folder = resolve_folder(folder)
     name = task_of(folder)
@@ -402,8 +402,8 @@ def decode_defaults(task: str) -> dict[str, object]:
 
 
 def pretrained_from(place: str | Path) -> Pretrained:
-    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it
-    is damaged or no model's, UsageError where its model does not read for a head."""
+    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError if it
+    is damaged or no model's, UsageError if its model does not read for a head."""
     folder = _pretrained_folder(place)
     if is_adapter(folder):
         run = load_run(folder, "cpu")
@@ -433,14 +433,14 @@ def _pretrained_folder(place: str | Path) -> Path:
 
 
 def _require_model(folder: Path, what: str, hint: str = "", missing_hint: str = "") -> None:
-    """Raises FolderError where a folder holds no config.json; what it holds instead is named."""
+    """Raises FolderError if a folder holds no config.json; what it holds instead is named."""
     if (foreign := foreign_kind(folder)) is not None:
         raise FolderError(f"must be {what}, but {foreign}", folder)
     files.require_folder(folder, what, CONFIG, hint, missing_hint)
 
 
 def origin_of(folder: Path) -> HubOrigin | None:
-    """The checkpoint of the hub that a folder is, or that its model comes from; None where seqloom trained it
+    """The checkpoint of the hub that a folder is, or that its model comes from; None if seqloom trained it
     from scratch."""
     folder = base_folder(folder)
     if is_hub_folder(folder):
@@ -449,7 +449,7 @@ def origin_of(folder: Path) -> HubOrigin | None:
 
 
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:
-    """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
+    """That of a run folder with this config.json. Raises FolderError if it is missing or damaged."""
     check_files(folder, TOKENIZER_CONFIG, *tokenizer_file_names(folder))
     origin = HubOrigin.of_run(folder, content)
     if origin is None:
@@ -470,7 +470,7 @@ def _decoding(path: Path) -> DecodeConfig:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a run folder. Raises FolderError where it is damaged, UsageError where it needs a plugin
+    """config.json of a run folder. Raises FolderError if it is damaged, UsageError if it needs a plugin
     that was not loaded."""
     check_files(folder, CONFIG)
     content = files.read_json_object(folder / CONFIG)
@@ -479,7 +479,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def encoder_of(folder: str | Path) -> str:
-    """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
+    """The family of the encoder of a folder's model. Raises FolderError if the folder is no model's."""
     folder = base_folder(_pretrained_folder(folder))
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
@@ -502,7 +502,7 @@ def family_of_start(folder: str | Path) -> str:
 
 
 def task_of(folder: str | Path) -> str | None:
-    """What the model of a folder was trained for; None where that is not known before it is opened."""
+    """What the model of a folder was trained for; None if that is not known before it is opened."""
     try:
         folder = base_folder(resolve_folder(folder))
         if is_hub_folder(folder):
@@ -514,7 +514,7 @@ def task_of(folder: str | Path) -> str | None:
 
 
 def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
-    """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
+    """The model of a run folder, or of a Hugging Face directory. Raises FolderError if the folder is
     neither, or a file in it is missing or damaged."""
     folder = resolve_folder(folder)
     if is_adapter(folder):
@@ -553,7 +553,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
 
 
 def base_of(folder: Path, content: JsonObject) -> nn.Module:
-    """The frozen model of the prompt in a folder with this config.json. Raises FolderError where it is
+    """The frozen model of the prompt in a folder with this config.json. Raises FolderError if it is
     missing, or another one."""
 
     def open_at(place: Path) -> tuple[nn.Module, Path]:
@@ -576,7 +576,7 @@ def base_of(folder: Path, content: JsonObject) -> nn.Module:
 
 
 def refuse_prompt(place: str | Path, needed: str) -> None:
-    """Raises UsageError where a folder is a prompt, and a whole model is needed, as these words say."""
+    """Raises UsageError if a folder is a prompt, and a whole model is needed, as these words say."""
     folder = resolve_folder(place)
     if not files.is_there(folder / CONFIG):
         return
@@ -663,7 +663,7 @@ def _config_of(content: JsonObject) -> ModelConfig:
 
 
 def config_in(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
-    """config.json of a run folder, and the configuration of its model. Raises FolderError where it is
+    """config.json of a run folder, and the configuration of its model. Raises FolderError if it is
     damaged."""
     content = _read_config(folder)
     try:
@@ -719,7 +719,7 @@ def seal(folder: Path, best: Path) -> None:
 
 
 def read_tokenizer(path: Path) -> TextTokenizer:
-    """One that seqloom learned. Raises FolderError where it is missing or damaged."""
+    """One that seqloom learned. Raises FolderError if it is missing or damaged."""
     content = files.read_text(path, MAX_BYTES)
     try:
         return TextTokenizer.from_json(content)
@@ -728,7 +728,7 @@ def read_tokenizer(path: Path) -> TextTokenizer:
 
 
 def choose_device(name: str) -> torch.device:
-    """Raises UsageError where there is no such device."""
+    """Raises UsageError if there is no such device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda") or (name == "cuda" and not torch.cuda.is_available()):

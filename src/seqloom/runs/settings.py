@@ -57,7 +57,7 @@ def read_resumed(folder: Path) -> RunConfig:
 
 
 def run_config_in(folder: Path) -> RunConfig:
-    """What run.yaml says. Raises FolderError where that cannot be."""
+    """What run.yaml says. Raises FolderError if that cannot be."""
     content = read_run_file(str(folder / run_folder.RUN))
     try:
         return parse(RunConfig, content)
@@ -73,7 +73,7 @@ AS_TRAINED = (
 
 
 def saved_data_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings of data of a run; None where the folder is a checkpoint of others."""
+    """The settings of data of a run; None if the folder is a checkpoint of others."""
     run_folder.check_files(folder, run_folder.RUN)
     if not files.is_there(folder / run_folder.RUN):
         return None
@@ -145,7 +145,7 @@ def fixed_settings(run_config: RunConfig) -> dict[str, object]:
 def check_unchanged(
     folder: Path, before: dict[str, object], now: dict[str, object]
 ) -> dict[str, object]:
-    """The settings of a run. Raises FolderError where a resumed run would have others than before."""
+    """The settings of a run. Raises FolderError if a resumed run would have others than before."""
     if "data.tokenizer" in before:  # an old run may have the old name of a kind
         before = before | {"data.tokenizer": tokenizer_kind(before["data.tokenizer"])}
     # a setting that is newer than the run cannot have changed

@@ -26,7 +26,7 @@ WriteRow = Callable[[Mapping[str, object]], None]
 @contextmanager
 def new_table(path: Path, columns: Sequence[str]) -> Iterator[WriteRow]:
     """A function that writes a row, of which a missing column is empty. The file is there once all is
-    written. Raises MissingExtraError where pyarrow is needed and not installed."""
+    written. Raises MissingExtraError if pyarrow is needed and not installed."""
     with atomic_file(path) as file:
         match path.suffix.lower():
             case ".jsonl":
@@ -39,7 +39,7 @@ def new_table(path: Path, columns: Sequence[str]) -> Iterator[WriteRow]:
 
 
 def require_writer(path: Path) -> None:
-    """Before the work: raises MissingExtraError where pyarrow is needed and not installed, UsageError for a
+    """Before the work: raises MissingExtraError if pyarrow is needed and not installed, UsageError for a
     table of another form."""
     if path.suffix.lower() in UNWRITTEN:
         raise UsageError(

@@ -36,7 +36,7 @@ class TrackedRun(NamedTuple):
 
 @contextmanager
 def open_trackers(run_config: RunConfig, folder: Path, step: int) -> Iterator[list[Write]]:
-    """A function for each tracker that a run asks for, open while it lasts. Raises MissingExtraError where
+    """A function for each tracker that a run asks for, open while it lasts. Raises MissingExtraError if
     one is not installed."""
     wanted: list[str] = list(run_config.train.trackers)
     if run_config.train.tensorboard and BOARD not in wanted:

@@ -41,7 +41,7 @@ def begin_run(folder: Path, run_config: RunConfig) -> None:
 
 def has_begun(folder: Path, run_config: RunConfig | None = None) -> bool:
     """Whether a folder holds an unfinished run, with exactly these settings where they are given. Raises
-    FolderError where its list is damaged."""
+    FolderError if its list is damaged."""
     path = folder / manifest.UNFINISHED
     if not files.is_there(path):
         return False
@@ -106,7 +106,7 @@ def _take_as_it_is(folder: Path) -> None:
 
 
 def _check_adjusted(folder: Path, before: object) -> None:
-    """Raises FolderError where run.yaml has other settings than the run began with, but for those that may be
+    """Raises FolderError if run.yaml has other settings than the run began with, but for those that may be
     adjusted; says which those are."""
     run_config = run_config_in(folder)
     settings = as_object(before)

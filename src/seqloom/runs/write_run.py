@@ -30,7 +30,7 @@ def write_finished_run(
 ) -> None:
     """Writes all of a finished folder, which will be at `run.output_dir`; `used` are the fingerprints of the
     files that the model was made of.
-    metrics: None where nothing is measured. `hub`: where an imported model comes from."""
+    metrics: None if nothing is measured. `hub`: where an imported model comes from."""
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     begin_run(folder, run)
     files.write_json(folder / run_folder.DATA, {"files": used})

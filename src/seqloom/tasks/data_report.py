@@ -61,7 +61,7 @@ class DataReport:
     training: Figures
     """What a training on the data would be."""
     first_batch: Sequence[Mapping[str, Any]]
-    """A few rows of it, as pieces; None where nothing is trained."""
+    """A few rows of it, as pieces; None if nothing is trained."""
     errors: list[str]
     """What must stop a training, in sentences."""
     tables: list[Table]
@@ -130,7 +130,7 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
-    """The pieces in a row of a batch: None where nothing is trained, <pad> at padding."""
+    """The pieces in a row of a batch: None if nothing is trained, <pad> at padding."""
     pieces: list[str | None] = []
     for token_id in ids:
         if token_id == IGNORE:

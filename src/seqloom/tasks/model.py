@@ -77,7 +77,7 @@ class TrainedModel:
         return InputTable(path, form_or("text", path, data), data)
 
     def check(self, verb: str, request: Request, paths: Sequence[str] = ()) -> None:
-        """Raises UsageError where something of a request would change nothing. `paths`: the files, in
+        """Raises UsageError if something of a request would change nothing. `paths`: the files, in
         whatever form, of which it is asked."""
         reads = self.reads[verb]
         if "lines" in reads:
@@ -153,7 +153,7 @@ def no_such_verb(folder: str | Path, task: str, verb: str, model_type: str = "")
 
 
 def refuse_unread_inputs(given: Mapping[str, object], path: str) -> None:
-    """Raises UsageError where a setting of reading is given that changes nothing for a file of texts, which
+    """Raises UsageError if a setting of reading is given that changes nothing for a file of texts, which
     are lines, or rows of a table."""
     form = form_or("text", path, parse(DataConfig, given, "data."))
     read = LINES | (BY_FORM.get(form, frozenset()) & INPUTS) | {"format"}
@@ -168,7 +168,7 @@ def refuse_unread_inputs(given: Mapping[str, object], path: str) -> None:
 
 
 def refuse_unread_data(name: str, given: Mapping[str, object], paths: Sequence[str] = ()) -> None:
-    """Raises UsageError where a setting of reading is given that changes nothing for this task, or for these
+    """Raises UsageError if a setting of reading is given that changes nothing for this task, or for these
     files of it."""
     config, task = parse(DataConfig, given, "data."), find_task(name)
     data = vars(config)
@@ -199,7 +199,7 @@ def unread_setting(setting: str, task: str) -> str:
 def load(folder: str | Path, device: str = "auto") -> LoadedModel:
     """Opens a run folder, a Hugging Face directory or hf://NAME: the model of whatever task it is for.
 
-    Raises FolderError where it is neither, is damaged, or is of a task that is not known here.
+    Raises FolderError if it is neither, is damaged, or is of a task that is not known here.
     """
     place = resolve_folder(folder)
     name = task_of(place)

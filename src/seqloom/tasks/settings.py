@@ -63,7 +63,7 @@ def resolve(
 
 
 def _take_model(content: dict[str, Any], model: str) -> None:
-    """NAME or NAME:SIZE, where people call a family by its cell too, such as lstm. Raises UsageError where
+    """NAME or NAME:SIZE, where people call a family by its cell too, such as lstm. Raises UsageError if
     that contradicts a setting."""
     given, _, size = model.partition(":")
     task = find_task(str(content.get("task")))
@@ -85,7 +85,7 @@ def _take_model(content: dict[str, Any], model: str) -> None:
 
 
 def _refuse_named(task: Task, settings: Sequence[str]) -> None:
-    """Raises UsageError where a setting is named that the task does not read, be it with its default; a run
+    """Raises UsageError if a setting is named that the task does not read, be it with its default; a run
     file lists all settings, so only values that are not the default count there."""
     for section, values in apply_settings({}, settings).items():
         for name in values:
@@ -186,7 +186,7 @@ def refuse_unread(
     given: Mapping[str, Mapping[str, Any]],
     defaults: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Raises UsageError where a setting is not its default and changes nothing: because the task does not
+    """Raises UsageError if a setting is not its default and changes nothing: because the task does not
     read it, or because of another setting. `given` are the settings of each section that the user named,
     `defaults` those of the task."""
     files = [*run.data.train, *run.data.validation]
@@ -215,7 +215,7 @@ def refuse_unread(
 
 
 def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[str, Any]:
-    """The model of a run that begins with pretrained weights: their own. Raises UsageError where another is
+    """The model of a run that begins with pretrained weights: their own. Raises UsageError if another is
     asked for, or where the task cannot begin so."""
     if not task.pretrained:
         able = ", ".join(known.name for known in all_tasks() if known.pretrained)

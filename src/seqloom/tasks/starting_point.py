@@ -47,7 +47,7 @@ class StartingPoint(NamedTuple):
     tokenizer: StoredTokenizer
     config: ModelConfig
     pretrained: nn.Module | None = None
-    """The model that `--from` names; None where weights are random, or the run's own."""
+    """The model that `--from` names; None if weights are random, or the run's own."""
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
     added: range = range(0)
@@ -61,7 +61,7 @@ class StartingPoint(NamedTuple):
 
     @property
     def longest_text(self) -> int | None:
-        """The most tokens of a text, special ones included, in training; None where there is no limit."""
+        """The most tokens of a text, special ones included, in training; None if there is no limit."""
         if isinstance(self.config, TransformerConfig):
             return self.config.longest_text
         # what others call a context is no number of tokens
@@ -83,7 +83,7 @@ class StartingPoint(NamedTuple):
         return self._replace(tokenizer=self.tokenizer.with_special_ids(special_ids))
 
     def build(self) -> NewModel:
-        """Raises UsageError where the pretrained weights do not fit the configuration."""
+        """Raises UsageError if the pretrained weights do not fit the configuration."""
         model: nn.Module = model_family(self.family)[1](self.config)
         if self.pretrained is not None:
             copy_weights(self.pretrained, model, self.added, self.other_parts)
@@ -177,7 +177,7 @@ def first_prompt(
     tokenizer: StoredTokenizer, length: int, text: str | None, seed: int
 ) -> tuple[int, ...]:
     """The tokens whose embeddings a prompt begins as: those of the text, repeated or cut to the length, or
-    drawn from the most common ones. Raises UsageError where the text has none."""
+    drawn from the most common ones. Raises UsageError if the text has none."""
     if text is None:
         special_ids = tokenizer.special_ids
         words = sorted(
@@ -244,7 +244,7 @@ def copy_weights(
 ) -> None:
     """Makes the weights of a new model, which may have `added` ids, those of a pretrained one, whose own may
     be views of its file. Only one of both may have tensors of `other_parts`, and new ones stay random. Raises
-    UsageError where not all others have a place."""
+    UsageError if not all others have a place."""
     given, wanted = unique_tensors(pretrained), unique_tensors(model)
     config: Any = model.config
     by_name = with_added_rows(pretrained.state_dict(), added, config.vocabulary_size)

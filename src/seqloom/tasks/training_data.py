@@ -111,7 +111,7 @@ def learned_tokenizer(
 
 
 def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) -> None:
-    """Raises FolderError where a run would be resumed with other data than it was started with."""
+    """Raises FolderError if a run would be resumed with other data than it was started with."""
     if not (folder / run_folder.DATA).exists():
         return
     path = folder / run_folder.DATA

@@ -81,7 +81,7 @@ def unused_by_forms(
     task: Task, data: DataConfig, paths: Sequence[str], given: Collection[str]
 ) -> dict[str, str]:
     """Setting of reading -> why it changes nothing for these files, as a sentence; of those that are `given`
-    and not their default. Raises UsageError or DataError where nothing says in which form the files are."""
+    and not their default. Raises UsageError or DataError if nothing says in which form the files are."""
     plain = vars(DataConfig())
     of_forms = {
         name

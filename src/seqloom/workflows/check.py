@@ -43,7 +43,7 @@ def check(
     """Examines data as a training with these settings would read it; `config` is a run file, which the others
     change.
 
-    Raises DataError where files cannot be read or hold no usable example, UsageError for settings that do not
+    Raises DataError if files cannot be read or hold no usable example, UsageError for settings that do not
     fit the task.
     """
     if not task and config is not None:

@@ -63,7 +63,7 @@ def new_picture_folder(folder: str) -> Path:
 
 def draw_evaluation(folder: Path, found: Evaluation) -> list[str]:
     """Draws what there is of confusions, reliability and scores by length; the names of the pictures. Raises
-    UsageError where a model does not answer single examples."""
+    UsageError if a model does not answer single examples."""
     if not found.examples:
         raise UsageError("--pictures needs a model that answers each input; leave it out")
     charts: dict[str, Any] = {}

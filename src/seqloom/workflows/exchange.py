@@ -57,8 +57,8 @@ def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[
     """Makes a run folder of a Hugging Face directory, of `hf://NAME@REVISION` or of an ARPA file; returns
     what it holds.
 
-    Raises UsageError where the folder is there already or the place is neither; DataError and FolderError
-    where it is damaged.
+    Raises UsageError if the folder is there already or the place is neither; DataError and FolderError
+    if it is damaged.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}, but is {printable(dtype)}")
@@ -201,7 +201,7 @@ def export_model(
     """Writes the model of a run folder in a format of the field; returns what was written.
 
     `form` is one of FORMATS, by default arpa for an n-gram model, elmo for an ELMo, word-vectors for those,
-    huggingface for others. Raises UsageError where the format cannot hold the model (the option is named), or
+    huggingface for others. Raises UsageError if the format cannot hold the model (the option is named), or
     where the output is there already.
     """
     if form is not None and form not in FORMATS:
@@ -328,7 +328,7 @@ def _write_model(
 
 
 def _check_padding(source: _Source, target: Target) -> None:
-    """Raises UsageError where transformers would take another token for padding, from which RoBERTa counts
+    """Raises UsageError if transformers would take another token for padding, from which RoBERTa counts
     positions."""
     named = as_whole_number(target.content.get("pad_token_id"))
     if source.run is None or source.run.tokenizer.pretrained:

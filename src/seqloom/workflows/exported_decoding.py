@@ -25,7 +25,7 @@ class ExportedDecoding(NamedTuple):
     ids: Fields
     """Keys such as eos_token_id, for config.json."""
     content: JsonObject | None
-    """Of generation_config.json; None where there is none."""
+    """Of generation_config.json; None if there is none."""
     notices: list[str]
 
 

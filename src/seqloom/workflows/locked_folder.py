@@ -17,8 +17,8 @@ def locked_folder(
     """Creates the folder if it is missing and keeps other processes out of it.
 
     `marker` is the file that an earlier study of this kind left there; `kind` (probe) and `activity`
-    (probing) name the study in messages. Raises UsageError where the folder contains something else,
-    FolderError where another process has it locked.
+    (probing) name the study in messages. Raises UsageError if the folder contains something else,
+    FolderError if another process has it locked.
     """
     name = printable(str(folder))
     if files.holds_something(folder) and not (folder / marker).is_file():

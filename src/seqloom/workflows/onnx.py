@@ -126,8 +126,8 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and
     how well it agrees.
 
-    Raises MissingExtraError without the extra `onnx`; UsageError where `out` holds something, or for a model
-    that ONNX does not hold; SeqloomError where a graph does not do what the model does. Nothing is left
+    Raises MissingExtraError without the extra `onnx`; UsageError if `out` holds something, or for a model
+    that ONNX does not hold; SeqloomError if a graph does not do what the model does. Nothing is left
     behind then.
     """
     require_onnx()

@@ -13,7 +13,7 @@ from seqloom.workflows.compare.curves import draw_curves
 
 def plot(folders: Sequence[str], metric: str, output: str) -> list[str]:
     """Draws a metric of the validation of each run by step; the names of the runs that are drawn. Raises
-    UsageError where the picture is there already, or no run has logged the metric."""
+    UsageError if the picture is there already, or no run has logged the metric."""
     picture = new_file(output, PICTURES)
     runs: dict[str, Path] = {}
     for folder in folders:

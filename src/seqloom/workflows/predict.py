@@ -32,7 +32,7 @@ class WrittenAnswers(NamedTuple):
 
 
 def new_answer_file(output: str) -> Path:
-    """The place of a table of answers, to be asked for before a model is opened. Raises UsageError where
+    """The place of a table of answers, to be asked for before a model is opened. Raises UsageError if
     there is one already, or its form cannot be written."""
     place = new_file(output, TABLES)
     require_writer(place)

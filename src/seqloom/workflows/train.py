@@ -191,7 +191,7 @@ def begin_or_check(folder: Path, run_config: RunConfig, as_new: bool) -> bool:
 
 
 def check_new_folder(folder: Path, run_config: RunConfig) -> None:
-    """Raises UsageError where a run would begin in a folder that holds anything but the same run, or one that
+    """Raises UsageError if a run would begin in a folder that holds anything but the same run, or one that
     was killed before it began."""
     if files.is_there(folder / manifest.UNFINISHED) and (
         not has_begun(folder) or has_begun(folder, run_config)
@@ -345,7 +345,7 @@ def start_training(
 
 
 def refuse_workers(world: World, task: str) -> None:
-    """Raises UsageError where several workers would each train the whole model."""
+    """Raises UsageError if several workers would each train the whole model."""
     if world.size > 1:
         raise UsageError(
             f"{task} must be trained by one process, whose threads share the work (train.threads), but there"
@@ -455,7 +455,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
 
 
 def finished_result(folder: Path, world: World) -> TrainResult | None:
-    """The result of a run that is over, sealed and whole; None where there is something left to do."""
+    """The result of a run that is over, sealed and whole; None if there is something left to do."""
     path = folder / manifest.MANIFEST
     if not files.is_there(path):
         return None
@@ -481,7 +481,7 @@ def restore_checkpoint(
     optimizer: torch.optim.Optimizer,
     objective: Objective,
 ) -> TrainerState:
-    """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none
+    """The state of the newest whole checkpoint, its weights and memory loaded; a new one if there is none
     yet."""
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:

@@ -115,7 +115,7 @@ def explain(
 
 
 def _choose(given: dict[str, Any], show: str) -> None:
-    """Of an option that names a picture. Raises UsageError where another one is asked for."""
+    """Of an option that names a picture. Raises UsageError if another one is asked for."""
     if given.setdefault("show", show) != show:
         raise UsageError(
             f"--{show} is --show {show}, but --show {given['show']} is given; leave one out"

@@ -50,7 +50,7 @@ class NoisyWindows:
     """Its windows are what is corrupted: longer than the source, where spans become one id each."""
     tokenizer: StoredTokenizer
     between: int | None
-    """What stands between two documents; None where words keep apart without it."""
+    """What stands between two documents; None if words keep apart without it."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
         """A row is epoch · (ids of the corpus + window) + window + where the row begins."""
@@ -95,7 +95,7 @@ class NoisyWindows:
 
 def with_window(train: TrainConfig, limit: int | None) -> TrainConfig:
     """The settings with the window that a model reads whose texts have at most `limit` tokens. Raises
-    UsageError where they name a longer one."""
+    UsageError if they name a longer one."""
     if limit is not None and train.noise == LANGUAGE_MODEL_NOISE:
         # `<s> source <delim> target </s>` is one text, all but the last token being read
         limit -= 1
@@ -129,7 +129,7 @@ def needed_sentinels(train: TrainConfig) -> int:
 
 
 def noisy_windows(train: TrainConfig, tokenizer: StoredTokenizer) -> NoisyWindows:
-    """Raises UsageError where the tokenizer has too few sentinels, or nothing that ends a sentence."""
+    """Raises UsageError if the tokenizer has too few sentinels, or nothing that ends a sentence."""
     wanted, sentinels = needed_sentinels(train), tokenizer.sentinels
     mask = tokenizer.special_ids.mask
     if len(sentinels) < wanted and (mask is None or wanted > 1):

@@ -36,7 +36,7 @@ class Judged(NamedTuple):
 
 @final
 class ReplacedTokenFinder(TextModel):
-    """A discriminator, ready to be asked. Raises UsageError where the model is none.
+    """A discriminator, ready to be asked. Raises UsageError if the model is none.
 
     seqloom.load("runs/electra").replaced(["The chef ate the meal."])
     """

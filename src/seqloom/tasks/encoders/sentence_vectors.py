@@ -51,7 +51,7 @@ class SentenceEncoder(ExplainedModel):
 
     seqloom.load("runs/minilm").vectors(["A dog runs.", "A cat sleeps."])
 
-    Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are
+    Raises UsageError if the model is no encoder of texts, FolderError if the files on its pooling are
     damaged. Logs what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
@@ -180,7 +180,7 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
 
 
 def bert_of(run: LoadedRun) -> Bert:
-    """Of an ELECTRA it is the discriminator. Raises UsageError where the model is no encoder of texts."""
+    """Of an ELECTRA it is the discriminator. Raises UsageError if the model is no encoder of texts."""
     model = run.model.discriminator if isinstance(run.model, Electra) else run.model
     if not isinstance(model, Bert):
         raise UsageError(

@@ -28,7 +28,7 @@ from seqloom.tasks.setting_names import (
 
 
 def vectors_of(run: LoadedRun) -> ElmoVectors | SentenceEncoder:
-    """Raises UsageError where the model has no vectors of texts."""
+    """Raises UsageError if the model has no vectors of texts."""
     return ElmoVectors(run) if isinstance(run.model, Elmo) else SentenceEncoder(run)
 
 

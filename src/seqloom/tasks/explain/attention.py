@@ -17,7 +17,7 @@ from seqloom.tasks.explain.model_input import ModelInput
 
 
 def explain_attention(given: ModelInput, look: Look) -> Explanation:
-    """Raises UsageError where the model has no attention, or no such part, layer or head."""
+    """Raises UsageError if the model has no attention, or no such part, layer or head."""
     seen = attention_maps(given.model, given.read)
     maps = {part: weights[given.row] for part, weights in seen.items()}
     if "cross" in maps:

@@ -21,7 +21,7 @@ MOST_LINES = 10
 
 
 def explain_attribution(given: ModelInput, look: Look) -> Explanation:
-    """Raises UsageError where nothing is answered, or the words cannot be told apart."""
+    """Raises UsageError if nothing is answered, or the words cannot be told apart."""
     if given.score is None:
         raise UsageError("this model answers nothing that could be explained; see --show")
     words, score = list(given.words()), given.score()
@@ -70,8 +70,8 @@ def _bases(given: ModelInput) -> list[int | None]:
 
 
 def _replacement(given: ModelInput) -> tuple[int | None, str]:
-    """The token in the place of a word that is left out, None where it is deleted; and what is done, in
-    words. A head that asks single places must keep them. Raises UsageError where it cannot."""
+    """The token in the place of a word that is left out, None if it is deleted; and what is done, in
+    words. A head that asks single places must keep them. Raises UsageError if it cannot."""
     special_ids = given.tokenizer.special_ids
     if special_ids.mask is not None:
         return special_ids.mask, "masked"

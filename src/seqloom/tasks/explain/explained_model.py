@@ -60,10 +60,10 @@ class ExplainedModel(TextModel):
 
     @abstractmethod
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
-        """An input as the model reads it. Raises UsageError where it reads another number of texts."""
+        """An input as the model reads it. Raises UsageError if it reads another number of texts."""
 
     def text_vector(self, text: str) -> Tensor:
-        """What the model makes of a whole text `(width,)`. Raises UsageError where it makes no vector."""
+        """What the model makes of a whole text `(width,)`. Raises UsageError if it makes no vector."""
         raise UsageError(
             f"{printable(str(self.folder))}: a {self.model_type} makes no vector of a text"
         )
@@ -77,7 +77,7 @@ class ExplainedModel(TextModel):
         return embedded_words(self._token_table(), encoded, tokenizer.special_ids.unk)
 
     def _token_table(self) -> nn.Embedding:
-        """The embedding of the tokens, of two that of the target. Raises UsageError where there is none."""
+        """The embedding of the tokens, of two that of the target. Raises UsageError if there is none."""
         tables = word_embeddings(self.model, self.run.tokenizer.vocabulary_size)
         if not tables:
             raise UsageError("this model has no embedding of tokens to show")
@@ -134,7 +134,7 @@ class ExplainedModel(TextModel):
         """A picture of what the model does with a text, or with the two of a pair; the keywords are the
         fields of `Look`: show, target, ... With `output` it is written to a new file.
 
-        Raises UsageError where the file exists already, or where there is no such picture of this model.
+        Raises UsageError if the file exists already, or where there is no such picture of this model.
         """
         self.check("explain", request)
         if output is not None:

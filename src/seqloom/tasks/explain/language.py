@@ -27,7 +27,7 @@ SHOWN_HEADS = 5
 
 
 def predictions_of(given: ModelInput) -> Predictions:
-    """Raises UsageError where the model predicts no next token."""
+    """Raises UsageError if the model predicts no next token."""
     if given.next_tokens is None:
         raise UsageError(
             "this picture is of a model that predicts each next token, but this one does not; see --show"

@@ -27,7 +27,7 @@ class Word(NamedTuple):
 
     text: str
     part: str
-    """Which text it is of, such as `question`; empty where there is only one."""
+    """Which text it is of, such as `question`; empty if there is only one."""
     places: tuple[tuple[int, int], ...]
     """(row, step) of each of its tokens, in all rows that have it."""
 
@@ -71,7 +71,7 @@ class ModelInput:
     words: Callable[[], Sequence[Word]] = tuple
     """The words that it is read as."""
     score: Callable[[], Score] | None = None
-    """What attributions explain; None where there is no answer."""
+    """What attributions explain; None if there is no answer."""
     next_tokens: Predictions | None = None
     row: int = 0
     """The row that is shown where there are several."""

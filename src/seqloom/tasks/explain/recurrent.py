@@ -22,7 +22,7 @@ MOST_UNITS = 24
 
 
 def explain_gates(given: ModelInput, look: Look) -> Explanation:
-    """Of one layer, by default the last. Raises UsageError where there is no recurrent layer, or no such."""
+    """Of one layer, by default the last. Raises UsageError if there is no recurrent layer, or no such."""
     found = [
         states
         for states in layer_states(given.model, given.read, given.row)

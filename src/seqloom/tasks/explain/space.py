@@ -37,7 +37,7 @@ def read_points(
     file: a name a line, and after a tab its group; or a table whose first line names its columns, where
     `column` is asked for.
 
-    Raises UsageError where there is no name, or no such column.
+    Raises UsageError if there is no name, or no such column.
     """
     if files and len(given) == 1 and os.path.isfile(given[0]):
         text = read_text(Path(given[0]))

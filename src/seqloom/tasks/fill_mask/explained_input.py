@@ -69,7 +69,7 @@ def _words(tokenizer: StoredTokenizer, text: str, ids: Sequence[int]) -> list[Wo
 
 
 def _token(tokenizer: StoredTokenizer, text: str) -> int:
-    """The id of a word that is one token. Raises UsageError where it is not."""
+    """The id of a word that is one token. Raises UsageError if it is not."""
     for written in (f" {text}", text):
         (ids,) = tokenizer.encode([written])
         if len(ids) == 1:

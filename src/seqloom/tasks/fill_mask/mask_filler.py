@@ -68,7 +68,7 @@ class Filled(NamedTuple):
 
 @final
 class MaskFiller(ExplainedModel):
-    """A masked language model, ready to be asked. Raises UsageError where the model is none.
+    """A masked language model, ready to be asked. Raises UsageError if the model is none.
 
     seqloom.load("runs/bert").fill_masks(["A [MASK] runs."])
     """

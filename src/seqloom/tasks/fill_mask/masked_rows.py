@@ -117,7 +117,7 @@ class MaskedRows:
             yield rows + first
 
     def measured(self, corpus: CorpusStore) -> MaskedRows:
-        """The rows by which a corpus is measured. Raises DataError where no token of it can be masked."""
+        """The rows by which a corpus is measured. Raises DataError if no token of it can be masked."""
         if bool(self.options.protected[corpus.tokens].all()):
             raise DataError(
                 "text that masks are measured on must hold a token that can be masked, but all of it is"

@@ -27,7 +27,7 @@ electra, pretrain_helpers.mask)."""
 def masked_rows(
     train: TrainConfig, tokenizer: StoredTokenizer, config: BertConfig | ElectraConfig
 ) -> MaskedRows:
-    """Raises UsageError where the tokenizer has no mask, or a row no room for text."""
+    """Raises UsageError if the tokenizer has no mask, or a row no room for text."""
     ids = tokenizer.special_ids
     if ids.mask is None:
         raise UsageError(

@@ -155,7 +155,7 @@ def _sentences(corpus: _Corpus, ends_sentence: bytes) -> Sentences:
 
 @lru_cache(3)
 def _pairs_of_epoch(rows: SentencePairs, corpus: _Corpus, epoch: int) -> NDArray[np.int64]:
-    """`(pairs, 5)`: all `Pair`s of an epoch, in the order of the text. Raises UsageError where there is no
+    """`(pairs, 5)`: all `Pair`s of an epoch, in the order of the text. Raises UsageError if there is no
     other document."""
     sentences = _sentences(corpus, rows.ends_sentence.tobytes())
     if rows.kind == "next" and len(sentences.documents) < 2:

@@ -121,7 +121,7 @@ class ImageClassifier(TrainedModel):
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
-        """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no
+        """Opens a run folder. Raises FolderError if it is none, is damaged, or its model classifies no
         images."""
         folder = run_folder.resolve_folder(folder)
         opened = run_folder.open_model(folder, device)
@@ -194,7 +194,7 @@ class ImageClassifier(TrainedModel):
         return explain_image(cast(ViT, self.model), self.preprocessing, self.labels, image, look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
-        """How good it is on labelled images. Raises DataError where a label is none of its own."""
+        """How good it is on labelled images. Raises DataError if a label is none of its own."""
         self.check("evaluate", request)
         ids = {label: index for index, label in enumerate(self.labels)}
 
@@ -242,7 +242,7 @@ class ImageClassifier(TrainedModel):
 
 
 def read_preprocessing(folder: Path, config: ViTConfig) -> Preprocessing:
-    """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says
+    """How a picture becomes what a model of this configuration reads. Raises FolderError if no file says
     so, or a damaged one."""
     path = folder / run_folder.PREPROCESSOR
     try:
@@ -274,7 +274,7 @@ class PatchPredictor(TrainedModel):
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well it predicts the colours of corrupted patches of images, whose labels are not read. The
-        corruption is always the same. Raises DataError where there is no image."""
+        corruption is always the same. Raises DataError if there is no image."""
         self.check("evaluate", request)
         config = self.vit.config
 
@@ -304,7 +304,7 @@ class PatchPredictor(TrainedModel):
 
 
 def open_patch_predictor(folder: Path, device: str) -> PatchPredictor:
-    """Raises FolderError where the folder holds no such model."""
+    """Raises FolderError if the folder holds no such model."""
     model = run_folder.open_model(folder, device).model
     if not isinstance(model, ViT) or model.config.head != "patches":
         raise FolderError(

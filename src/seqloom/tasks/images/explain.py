@@ -49,7 +49,7 @@ SHOWN = ("attention", "attribution")
 
 
 def first_image(path: str) -> Picture:
-    """That of a file. Raises DataError where it has none."""
+    """That of a file. Raises DataError if it has none."""
     image = next(read_pictures([path], labelled=False), None)
     if image is None:
         raise DataError("must hold at least one image, but holds none", path)

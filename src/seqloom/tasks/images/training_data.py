@@ -317,7 +317,7 @@ def pretrained_vit(folder: str | Path, changes: JsonObject = MappingProxyType({}
     """The encoder of the ViT in a run folder or a Hugging Face directory, for a model of labels with these
     fields changed. Its head and [mask] are left out (section 3.2: a new head, which starts at 0).
 
-    Raises FolderError where the folder holds no ViT, UsageError for a change that the weights do not allow.
+    Raises FolderError if the folder holds no ViT, UsageError for a change that the weights do not allow.
     Positions are interpolated where `image_size` changes.
     """
     opened = run_folder.open_model(folder, "cpu")

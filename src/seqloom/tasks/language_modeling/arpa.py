@@ -83,7 +83,7 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     """Makes a run folder of an ARPA file, `.gz` too. Its tokenizer takes words apart at spaces alone, as
     KenLM does, unless a comment of ours in the file says how.
 
-    Raises DataError for what is no such file, and UsageError where the folder is there already.
+    Raises DataError for what is no such file, and UsageError if the folder is there already.
     """
     folder = Path(output_dir)
     with files.atomic_folder(folder, "a new run", "name another --output-dir") as temporary:

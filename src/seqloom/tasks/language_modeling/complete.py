@@ -66,7 +66,7 @@ class Completion(NamedTuple):
     """A possible continuation of a text."""
 
     text: str
-    """What comes after the text as it was typed, up to the end of a word; empty where the word that was typed
+    """What comes after the text as it was typed, up to the end of a word; empty if the word that was typed
     is whole."""
     probability: float
     """Of this and then the end of the word, given the text. Completions exclude each other: they sum to 1 at
@@ -340,7 +340,7 @@ def last_word(prefix: str, completion: Completion) -> str:
 
 
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
-    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
+    """Opens a run folder. Raises FolderError if it is none, or is damaged; UsageError if its task is
     another."""
     run = load_run(folder, device)
     if run.task != "text-generation":

@@ -133,7 +133,7 @@ def stride_of(model: object, stride: int | None) -> int | None:
 
 
 def describe_weights(measured: Storage, written: Storage) -> str:
-    """With which weights a measurement is made, and texts are written; empty where both are float32."""
+    """With which weights a measurement is made, and texts are written; empty if both are float32."""
     if measured == written == "float32":
         return ""
     notice = f"measured with weights stored in {measured}"

@@ -65,7 +65,7 @@ def explained_input(run: LoadedRun, text: str, look: Look) -> ModelInput:
 
 
 def continuation(run: LoadedRun, text: str, target: str) -> list[int]:
-    """The ids of a target after a text, where a space stands between them. Raises UsageError where it has
+    """The ids of a target after a text, where a space stands between them. Raises UsageError if it has
     none."""
     tokenizer = run.tokenizer
     (alone,), (joined,) = tokenizer.encode([text]), tokenizer.encode([f"{text} {target}"])

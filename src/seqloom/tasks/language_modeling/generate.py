@@ -78,7 +78,7 @@ class TextGenerator:
         **decode: object,
     ) -> list[list[Continuation]]:
         """For each prompt its `n_best` continuations: samples in order, or of a beam the best first. An empty
-        prompt raises UsageError where the model knows no token that begins a text (GPT).
+        prompt raises UsageError if the model knows no token that begins a text (GPT).
 
         `batch_rows` prompts are read at a time. `progress` gets the number of new tokens of each step,
         `watch` the step.
@@ -174,7 +174,7 @@ class TextGenerator:
 
 
 def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """What a language model reads of a prompt. Raises UsageError where that is nothing."""
+    """What a language model reads of a prompt. Raises UsageError if that is nothing."""
     if read := [*tokenizer.special_ids.bos, *ids]:
         return read
     raise UsageError(
@@ -184,7 +184,7 @@ def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
 
 
 def blank_notice(tokenizer: Tokenizer, prompts: Sequence[str]) -> str:
-    """About the first prompt that ends in a blank, where words have theirs before them; empty where there is
+    """About the first prompt that ends in a blank, where words have theirs before them; empty if there is
     none, or where a blank is a token like any other (bytes, characters)."""
     ending = [prompt for prompt in prompts if prompt.endswith(" ") and prompt.strip()]
     if not ending:
@@ -208,6 +208,6 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
 
 
 def load_generator(folder: str | Path, device: str = "auto") -> TextGenerator:
-    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
+    """Opens a run folder. Raises FolderError if it is none, or is damaged; UsageError if its task is
     another."""
     return open_text_model(TextGenerator, folder, device)

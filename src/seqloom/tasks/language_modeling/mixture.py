@@ -78,7 +78,7 @@ def mix(
 
 
 def ensemble_of(members: Sequence[LoadedRun]) -> Ensemble:
-    """The members in one model. Raises UsageError where their tokenizers differ, or are not seqloom's."""
+    """The members in one model. Raises UsageError if their tokenizers differ, or are not seqloom's."""
     first, *others = members
     for member in others:
         if member.tokenizer.fingerprint != first.tokenizer.fingerprint:

@@ -93,7 +93,7 @@ class Scored:
 class Scorer:
     """A language model that scores texts.
 
-    Raises FolderError where the folder is no run folder, UsageError where its model predicts no text on its
+    Raises FolderError if the folder is no run folder, UsageError if its model predicts no text on its
     own.
     """
 

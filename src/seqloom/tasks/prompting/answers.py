@@ -91,7 +91,7 @@ class _PlannedAnswer(NamedTuple):
     """An answer as differences of spans."""
 
     whole: Span | None
-    """None where the answer alone is longer than the context."""
+    """None if the answer alone is longer than the context."""
     prompt: Span | None
     """What is subtracted, where a token lies across the join."""
     ids: Ids
@@ -237,7 +237,7 @@ class TextPairAnswers:
         return scores
 
     def _room(self, target: int) -> int:
-        """The most tokens of a source for a target of so many. Raises UsageError where there is none."""
+        """The most tokens of a source for a target of so many. Raises UsageError if there is none."""
         context, special_ids = context_of(self.model), self.tokenizer.special_ids
         if context is None:
             return MOST

@@ -33,9 +33,9 @@ class ScoredItem(NamedTuple):
     """After the prompt."""
     bytes: list[int]
     alone: list[float] | None
-    """log P after the empty prompt; None where that is not wanted."""
+    """log P after the empty prompt; None if that is not wanted."""
     content_free: list[float] | None
-    """log P after the prompt without content; None where that is not wanted."""
+    """log P after the prompt without content; None if that is not wanted."""
 
     def by(self, kind: str) -> Floats:
         """The scores of one kind, `(answers,)`; an impossible answer has -inf."""
@@ -53,7 +53,7 @@ class ScoredItem(NamedTuple):
 
 
 def choose(scores: Floats) -> int | None:
-    """The answer with the highest score; None where several have it."""
+    """The answer with the highest score; None if several have it."""
     (best,) = np.nonzero(scores == scores.max())
     return int(best[0]) if len(best) == 1 else None
 

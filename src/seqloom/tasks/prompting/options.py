@@ -68,7 +68,7 @@ class PromptOptions:
         return kinds
 
     def seed_numbers(self) -> list[int]:
-        """Raises UsageError where they are not different whole numbers."""
+        """Raises UsageError if they are not different whole numbers."""
         words = [word.strip() for word in self.seeds.split(",")]
         if not all(word.isdecimal() and len(word) < 16 for word in words) or len(set(words)) < len(
             words

@@ -113,7 +113,7 @@ def _items(
     others: Sequence[PromptRow],
 ) -> tuple[list[RenderedRow], int]:
     """Rows as items with a right answer, and how many rows are none; `others` have labels too. Raises
-    DataError where the right answer is none of the choices, or there is no item."""
+    DataError if the right answer is none of the choices, or there is no item."""
     rendered = render(template, rows, options.fields(), options.label_names(), others)
     items = [row for row in rendered if row.targets]
     left_out = len(rows) - len(items)
@@ -142,7 +142,7 @@ def _items(
 def _refuse_unread(
     template: PromptTemplate, data: Settings, paths: Sequence[str], config: DataConfig
 ) -> None:
-    """Raises UsageError where a setting of reading changes nothing."""
+    """Raises UsageError if a setting of reading changes nothing."""
     if template.task is None and form_of(paths[0], config) in TABLES:
         for name in data:
             if name not in OF_TABLES:
@@ -176,7 +176,7 @@ class _Answerer:
         self.cut = 0
 
     def kinds(self, items: Sequence[RenderedRow]) -> tuple[str, ...]:
-        """How answers are judged. Raises UsageError where none of the ways that were asked for is open."""
+        """How answers are judged. Raises UsageError if none of the ways that were asked for is open."""
         self._refuse_idle_separator()
         if self.writes:
             if self.options.scores != DEFAULT_SCORES:
@@ -207,7 +207,7 @@ class _Answerer:
         return tuple(kinds)
 
     def _refuse_idle_separator(self) -> None:
-        """Raises UsageError where nothing is joined by it: without shots, a written answer, or the target of
+        """Raises UsageError if nothing is joined by it: without shots, a written answer, or the target of
         a model of text pairs, stands alone."""
         alone = self.writes or not self.scorer.joins
         if self.options.separator != DEFAULT_SEPARATOR and alone and not self.options.shots:

@@ -21,7 +21,7 @@ class Answered(NamedTuple):
     prompt: str
     """With its shots."""
     scores: dict[str, Floats]
-    """Kind -> the score of each choice; empty where the answer was written."""
+    """Kind -> the score of each choice; empty if the answer was written."""
     chosen: dict[str, int | None]
     """Kind -> which choice; None for a tie."""
     right: dict[str, bool]
@@ -110,7 +110,7 @@ class PromptResult:
     """Rows that are no items."""
     runs: list[PromptRun]
     chance: float | None
-    """The accuracy of choosing at random, 0 to 100; None where answers are written."""
+    """The accuracy of choosing at random, 0 to 100; None if answers are written."""
 
     @property
     def items(self) -> int:
@@ -138,13 +138,13 @@ class PromptResult:
         return [[run.accuracy(kind).value for run in runs] for runs in self.seeds().values()]
 
     def over_seeds(self, kind: str) -> Spread | None:
-        """How the accuracy, the mean over orders, differs between seeds; None where there is one."""
+        """How the accuracy, the mean over orders, differs between seeds; None if there is one."""
         means = [float(np.mean(values)) for values in self._by_seed(kind)]
         return Spread.of(means) if len(means) > 1 else None
 
     def over_orders(self, kind: str) -> Spread | None:
         """How the accuracy differs between orders of the same shots: of each seed from its own mean, moved to
-        the mean of all. None where there is one order."""
+        the mean of all. None if there is one order."""
         groups = self._by_seed(kind)
         if len(groups[0]) < 2:
             return None

@@ -19,7 +19,7 @@ class ShotPool:
     """Examples that shots are drawn from."""
 
     def __init__(self, examples: Sequence[RenderedRow], shots: int, *, balanced: bool) -> None:
-        """Raises UsageError where there are too few of them."""
+        """Raises UsageError if there are too few of them."""
         self.examples, self.shots, self.balanced = list(examples), shots, balanced
         if len({_content(example) for example in examples}) <= shots:
             raise UsageError(

@@ -11,7 +11,7 @@ from seqloom.tasks.prompting.result import PromptResult, PromptRun
 
 
 def require_few_seeds(seeds: Sequence[int]) -> None:
-    """Raises UsageError where there are more seeds than lines in a chart, MissingExtraError without the extra
+    """Raises UsageError if there are more seeds than lines in a chart, MissingExtraError without the extra
     `plot`: both are known before the work."""
     if len(seeds) > MOST_SERIES:
         raise UsageError(f"--plot shows {MOST_SERIES} seeds at most, but there are {len(seeds)}")

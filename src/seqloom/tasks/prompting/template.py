@@ -56,7 +56,7 @@ class RenderedRow(NamedTuple):
     """Right answers; one where there are choices."""
     choices: tuple[str, ...] | None
     content_free: str | None
-    """The prompt with N/A in place of each text, for calibration; None where it cannot be made."""
+    """The prompt with N/A in place of each text, for calibration; None if it cannot be made."""
     label: str | None
     """What the shots are balanced by."""
     row: PromptRow
@@ -68,7 +68,7 @@ def our_templates() -> list[str]:
 
 
 def read_template(given: str, name: str | None) -> PromptTemplate:
-    """The template of a file, or one of ours by its name. Raises UsageError where there is none, or where a
+    """The template of a file, or one of ours by its name. Raises UsageError if there is none, or where a
     file has several and `name` (or its id) does not say which."""
     path = str(OURS / f"{given}.yaml") if given in our_templates() else given
     if not Path(path).is_file():
@@ -127,7 +127,7 @@ def render(
     """What the template makes of each row, without rows for which it is empty. `fields` are columns, or
     expressions over columns, under other names; `labels` is the name of each label in the order of their
     numbers, by default all that occur in these rows and in `others`. Raises UsageError for a template that
-    is none, DataError where it fails for a row."""
+    is none, DataError if it fails for a row."""
     request = {
         "jinja": template.jinja,
         "choices": template.answer_choices,

@@ -37,7 +37,7 @@ class AnswerWriter:
 
     def fitting(self, prompt: str) -> tuple[str, bool]:
         """The prompt, cut at the left where it and its answer are longer than the model reads, and whether it
-        is cut. Raises UsageError where the answer alone may fill the context."""
+        is cut. Raises UsageError if the answer alone may fill the context."""
         tokenizer, context = self.run.tokenizer, context_of(self.run.model)
         special_ids, new = tokenizer.special_ids, int(self.decode["max_length"])
         if context is None:

@@ -52,7 +52,7 @@ class HeadTask(ABC, Generic[E]):
 
     def with_all_labels(self) -> Self:
         """The task with the probabilities of every label in its answers, however many there are. Raises
-        UsageError where an answer is no label of the whole."""
+        UsageError if an answer is no label of the whole."""
         raise UsageError(
             f"--probabilities is for models that give a text labels, but this is one of {self.kind}; leave it"
             " out"
@@ -66,7 +66,7 @@ class HeadTask(ABC, Generic[E]):
 
     @abstractmethod
     def example(self, plain: object, number: int) -> E:
-        """An example from plain strings and lists. Raises UsageError where it is not one of this task."""
+        """An example from plain strings and lists. Raises UsageError if it is not one of this task."""
 
     @abstractmethod
     def texts(self, examples: Iterable[E]) -> Iterator[str]:
@@ -89,7 +89,7 @@ class HeadTask(ABC, Generic[E]):
         """The answer to each example."""
 
     def check_labels(self, examples: Sequence[E], unseen: Literal["error", "ignore"]) -> list[str]:
-        """Notices about labels that the model does not have. Raises DataError where these are errors."""
+        """Notices about labels that the model does not have. Raises DataError if these are errors."""
         return []
 
     def check_leak(self, training: Sequence[E], others: Sequence[E]) -> list[str]:
@@ -108,7 +108,7 @@ class HeadTask(ABC, Generic[E]):
         self, examples: Sequence[E], options: EncodingOptions, data: DataConfig
     ) -> tuple[Sequence[E], EncodedDataset]:
         """The examples that can be read, and their rows. Labels that the model does not have are logged, or
-        are errors (`data.unseen_labels`). Raises DataError where all examples are too long."""
+        are errors (`data.unseen_labels`). Raises DataError if all examples are too long."""
         for note in self.check_labels(examples, data.unseen_labels):
             logger.info(note)
         dataset = self.encode(examples, options)

@@ -30,7 +30,7 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
 
     kind: HeadKind = "choice"
     answers_from: Base | None = None
-    """What answers that are numbers count from in the training files; None where that is not known."""
+    """What answers that are numbers count from in the training files; None if that is not known."""
 
     @classmethod
     def from_examples(cls, examples: Sequence[ChoiceQuestion], data: DataConfig) -> MultipleChoice:
@@ -70,7 +70,7 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
     def encode(
         self, examples: Sequence[ChoiceQuestion], options: EncodingOptions
     ) -> EncodedDataset:
-        """The rows of choices. Raises DataError where one has fewer than two options."""
+        """The rows of choices. Raises DataError if one has fewer than two options."""
         for example in examples:
             if len(example.options) < 2:
                 raise DataError(

@@ -80,7 +80,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
     model.predict(["A wonderful film."])
 
     `settings` say how files are read, as in {"text": "review"}; others are as in the training. Raises
-    UsageError where the model of a folder has no head.
+    UsageError if the model of a folder has no head.
     """
 
     reads: ClassVar = {
@@ -126,8 +126,8 @@ class TextPredictor(ExplainedModel, Generic[E]):
         return InputTable(path, self.text_task.form(data.format, [path]) or "text", data)
 
     def answer(self, examples: Sequence[E]) -> list[Answer]:
-        """The answer to each example. Raises DataError where a text is longer than the model reads,
-        UsageError where a pair is given to a model of single texts."""
+        """The answer to each example. Raises DataError if a text is longer than the model reads,
+        UsageError if a pair is given to a model of single texts."""
         dataset = self.head_task.encode(examples, replace(self.options, skip_too_long=False))
         return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
 
@@ -219,7 +219,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
         log_notes(options.truncation.notices())
 
     def first_batch(self, paths: Sequence[str], request: Request, count: int) -> EncodedBatch:
-        """The first examples of files as one batch, with their answers. Raises DataError where there is
+        """The first examples of files as one batch, with their answers. Raises DataError if there is
         none."""
         chosen = self.with_settings(request)
         data = chosen.data_settings(paths, answers=True)
@@ -251,7 +251,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
     def measure(
         self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
     ) -> Evaluation:
-        """The same with the settings that it was opened with. Raises DataError where there is no example, or
+        """The same with the settings that it was opened with. Raises DataError if there is no example, or
         one that has a label of its own (`data.unseen_labels`)."""
         names = as_list(paths)
         if not names:

@@ -106,7 +106,7 @@ class QuestionAnswering(HeadTask[Question]):
     def answers_to(
         self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
-        """The best answer to each question; an empty one where there is none."""
+        """The best answer to each question; an empty one if there is none."""
         replies = []
         for example, answers in zip(
             examples, best_of_each(examples, dataset, outputs), strict=True

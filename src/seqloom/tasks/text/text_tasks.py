@@ -58,7 +58,7 @@ class TextTaskSpec(Generic[E]):
         return TABLES | {*TAGGED_ENDINGS.values()}
 
     def form(self, setting: str, paths: Sequence[str]) -> str | None:
-        """The form that a setting names, or the name of the first file shows; None where neither does."""
+        """The form that a setting names, or the name of the first file shows; None if neither does."""
         if setting != "auto":
             return self.table_form if self.table_form and setting == "tsv" else setting
         return self.named_form(paths)

@@ -79,7 +79,7 @@ class ModelStart(NamedTuple, Generic[E]):
     tokenizer: StoredTokenizer
     config: EncoderWithHeadConfig
     pretrained: Pretrained | None = None
-    """The weights of the encoder; None where they are random, or the run's own."""
+    """The weights of the encoder; None if they are random, or the run's own."""
     origin: HubOrigin | None = None
     """The checkpoint of the hub that the tokenizer comes from."""
 
@@ -244,7 +244,7 @@ def start_from_checkpoint(
 
 
 def _with_added_tokens(pretrained: Pretrained, tokens: Sequence[str]) -> Pretrained:
-    """The same with further entries of its tokenizer, and rows for them. Raises UsageError where the rows
+    """The same with further entries of its tokenizer, and rows for them. Raises UsageError if the rows
     after those of the tokenizer are for special tokens."""
     assert pretrained.tokenizer is not None
     if not tokens:
@@ -266,7 +266,7 @@ def _with_added_tokens(pretrained: Pretrained, tokens: Sequence[str]) -> Pretrai
 
 
 def _check_stride(run_config: RunConfig, encoder: ModelConfig) -> None:
-    """Raises UsageError where no text is cut into windows, so that they share nothing."""
+    """Raises UsageError if no text is cut into windows, so that they share nothing."""
     data, name = run_config.data, run_config.model["name"]
     if data.stride is not None and vars(encoder).get("context") is None and not data.max_length:
         raise UsageError(
@@ -351,7 +351,7 @@ def _check_head(run_config: RunConfig, resolved: HeadConfig, traits: EncoderTrai
 
 
 def _check_pair(run_config: RunConfig, pairs: bool) -> None:
-    """Raises UsageError where a setting is for two texts, but each example has one."""
+    """Raises UsageError if a setting is for two texts, but each example has one."""
     may_have_pairs = run_config.task in ("text-classification", "sentence-similarity")
     if run_config.head.pair != "auto" and not pairs and may_have_pairs:
         raise UsageError(

@@ -73,7 +73,7 @@ class MixedTask:
         return PAIRS.get(self.config.task)
 
     def source(self, example: Any) -> str:
-        """What is read; nothing where the example is blank."""
+        """What is read; nothing if the example is blank."""
         match example:
             case LabelledText(text=text, second=second):
                 is_blank = not text.strip() and not (second or "").strip()
@@ -125,7 +125,7 @@ class MixedTask:
         )
 
     def example(self, plain: object, number: int) -> TextExample:
-        """An example from plain strings. Raises UsageError where it is none of this task."""
+        """An example from plain strings. Raises UsageError if it is none of this task."""
         if self.head_task is not None:
             return self.head_task.example(plain, number)  # type: ignore[no-any-return]
         if not isinstance(plain, str):

@@ -3,7 +3,7 @@
     labels        cola sentence: TEXT                                 LABEL
                   rte sentence1: TEXT sentence2: TEXT                 LABEL
     numbers       stsb sentence1: TEXT sentence2: TEXT                3.8, a multiple of 0.2
-    answers       squad question: QUESTION context: CONTEXT           ANSWER, nothing where there is none
+    answers       squad question: QUESTION context: CONTEXT           ANSWER, nothing if there is none
     tags          pos: WORD WORD ...                                  WORD TAG WORD TAG ...
     pairs         summarize: SOURCE                                   TARGET
 
@@ -48,11 +48,11 @@ class TextForm(ABC, Generic[T, A]):
 
     @abstractmethod
     def target(self, example: T) -> str:
-        """What it is to write. Raises DataError where that could not be read back."""
+        """What it is to write. Raises DataError if that could not be read back."""
 
     @abstractmethod
     def read(self, examples: Sequence[T], texts: Sequence[str], written: Written) -> list[A | None]:
-        """What the model wrote for each example; None where it means nothing."""
+        """What the model wrote for each example; None if it means nothing."""
 
 
 @final
@@ -193,7 +193,7 @@ def number_text(written: str, step: float) -> str:
 
 
 def read_number(text: str) -> float | None:
-    """Blanks do not matter: some tokenizers put them around a point. None where it is no finite number."""
+    """Blanks do not matter: some tokenizers put them around a point. None if it is no finite number."""
     try:
         value = math.nan if "_" in text else float(text.replace(" ", ""))
     except ValueError:

@@ -89,7 +89,7 @@ class TextToTextModel(ExplainedModel):
         return self.tasks[name]
 
     def _files(self, paths: Sequence[str]) -> dict[str, list[str]]:
-        """Task -> its files, each given as TASK=FILE. Raises UsageError where a file has no task."""
+        """Task -> its files, each given as TASK=FILE. Raises UsageError if a file has no task."""
         found: dict[str, list[str]] = {}
         for path in paths or ("-",):
             name, equals, file = path.partition("=")

@@ -28,7 +28,7 @@ def prepare_references(
     measure: Measure = TRANSLATION,
 ) -> References:
     """References in the form in which the model writes. Logs what was changed, and what it can never write.
-    Raises UsageError where sacreBLEU cannot use the tokenizer that is asked for."""
+    Raises UsageError if sacreBLEU cannot use the tokenizer that is asked for."""
     require_bleu_tokenizer(config.bleu_tokenizer)
     texts = [tokenizer.normalise(text) for text in targets]
     changed = sum(text != target for text, target in zip(texts, targets, strict=True))

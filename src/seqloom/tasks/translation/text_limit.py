@@ -32,7 +32,7 @@ class TextLimit:
     """How long a source and a target may be."""
 
     context: int | None
-    """Tokens that the model reads of each at most, special ones included; None where there is no limit."""
+    """Tokens that the model reads of each at most, special ones included; None if there is no limit."""
     tokenizer: StoredTokenizer
     data: DataConfig
     """Its max_length cuts texts of a training, and none of those that are read later."""
@@ -44,7 +44,7 @@ class TextLimit:
         return self.context is not None and self._size(ids, column) > self.context
 
     def _skip(self, ids: int, column: int, path: str, line: int, found: Truncation) -> None:
-        """Counts a text that is left out. Raises DataError where it must not be."""
+        """Counts a text that is left out. Raises DataError if it must not be."""
         size = self._size(ids, column)
         if self.data.on_bad_line != "skip":
             raise DataError(

@@ -99,7 +99,7 @@ def longest_output(
     model: nn.Module, source: int, decode: DecodeConfig, special_ids: SpecialIds
 ) -> int:
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
-    the decoder allow, which a language model shares with the source. Raises UsageError where that fills
+    the decoder allow, which a language model shares with the source. Raises UsageError if that fills
     them."""
     wanted = decode.max_length or 2 * source + 20
     context = context_of(model)

@@ -127,7 +127,7 @@ def _batch(cells: CellArray) -> CellBatch:
 
 
 def prepare_cells(run_config: RunConfig, folder: Path, first: bool) -> CellTrainingData:
-    """Raises DataError where no two words are near each other."""
+    """Raises DataError if no two words are near each other."""
     start, corpus, validation = prepare_stores(run_config, folder, first, holds_out=False)
     assert isinstance(start.config, GloveConfig)
     cells = build_cells(

@@ -22,7 +22,7 @@ def export_vectors(folder: str, path: str) -> dict[str, object]:
 
 
 def vectors_of_run(folder: str) -> VectorSpace:
-    """Raises UsageError where the folder has no word vectors."""
+    """Raises UsageError if the folder has no word vectors."""
     run = run_folder.load_run(folder, "cpu")
     if run.task != "word-vectors":
         raise UsageError(

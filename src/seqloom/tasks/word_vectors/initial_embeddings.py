@@ -33,7 +33,7 @@ def load_word_vectors(model: nn.Module, run: RunConfig, tokenizer: Tokenizer | N
     """The vectors of `train.word_vectors`, a file or a run folder, become the embeddings of its words in each
     table that the model has; other words stay as they are. Does nothing without the setting.
 
-    Raises UsageError where they do not fit.
+    Raises UsageError if they do not fit.
     """
     path = run.train.word_vectors
     if path is None or tokenizer is None:

@@ -12,7 +12,7 @@ from seqloom.text.vectors.fasttext_model import FastTextSettings, ngram_rows
 
 
 def word_pieces(words: Sequence[bytes], config: Word2VecConfig) -> WordPieces | None:
-    """Those of a vocabulary, whose special ids are empty; None where words have no n-grams."""
+    """Those of a vocabulary, whose special ids are empty; None if words have no n-grams."""
     if not config.buckets:
         return None
     rows: list[int] = []

@@ -43,7 +43,7 @@ TRAIN = frozenset(
 
 
 def prepare(run: RunConfig, folder: Path, first: bool) -> SentenceCorpus | CellTrainingData:
-    """Raises UsageError where tokens are no words."""
+    """Raises UsageError if tokens are no words."""
     if run.data.tokenizer not in WORD_TOKENIZERS:
         raise UsageError(
             f"data.tokenizer must be {' or '.join(WORD_TOKENIZERS)} for word vectors, but is"

@@ -68,7 +68,7 @@ class VectorSpace:
         self.unseen = unseen
 
     def find(self, word: str) -> Vectors | None:
-        """The vector `(width,)` of a word; None where it has none."""
+        """The vector `(width,)` of a word; None if it has none."""
         row = self.rows.get(word)
         return self.unseen(word) if row is None else self.vectors[row]
 

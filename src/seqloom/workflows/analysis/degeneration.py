@@ -147,7 +147,7 @@ def degeneration(
     """Compares the strategies: a table, a chart in `output`, and the texts in `samples_output`.
 
     Raises UsageError for a model of another task, a setting that cannot be or a file that exists already;
-    DataError where no document is long enough.
+    DataError if no document is long enough.
     """
     picture = new_file(config.output, PICTURES)
     samples = (
@@ -225,7 +225,7 @@ def read_human_texts(
     """The first `limit` documents that are long enough, and how many were too short before the last of them.
 
     A document is long enough if it has `prompt_tokens + new_tokens`, its end mark counted: all human texts
-    are then as long as the decoded ones may become. Raises DataError where there is none.
+    are then as long as the decoded ones may become. Raises DataError if there is none.
     """
     texts: list[HumanText] = []
     too_short: list[int] = []
@@ -298,7 +298,7 @@ def continue_prompts(
 
 def fitting_new_tokens(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None) -> int:
     """How many new tokens fit the context: each must be predicted from all tokens before it. Raises
-    UsageError where those asked for do not fit."""
+    UsageError if those asked for do not fit."""
     context = context_of(bundle.model)
     room: float = math.inf
     if context is not None:

@@ -69,18 +69,18 @@ class SearchResult(NamedTuple):
 
     input: str
     text: str | None
-    """The best complete output that is known; None where none is."""
+    """The best complete output that is known; None if none is."""
     tokens: list[int] | None
     log_probability: float | None
     score: float | None
     proven: bool
     gap: float | None
-    """How much better the score of another output could be: 0 where proven, None where no output is known."""
+    """How much better the score of another output could be: 0 where proven, None if no output is known."""
     empty_log_probability: float
     nodes: int
     seconds: float
     beams: dict[str, BeamOutput | None]
-    """By the name of the search; None where it found nothing at all."""
+    """By the name of the search; None if it found nothing at all."""
 
     def summary(self) -> dict[str, object]:
         """For a line of JSON."""
@@ -266,7 +266,7 @@ class ExactSearcher:
 
 def read_inputs(path: str, data: DataConfig, task: str, limit: int | None = None) -> list[str]:
     """The first lines of a file. A translation model skips blank ones, which is reported. Raises UsageError
-    where no input is left, and what `read_texts` raises."""
+    if no input is left, and what `read_texts` raises."""
     with logged_report() as report:
         try:
             records = islice(read_texts(path, data, report, every_line=True), limit)
@@ -280,7 +280,7 @@ def read_inputs(path: str, data: DataConfig, task: str, limit: int | None = None
 
 
 def load_searcher(folder: str | Path, device: str = "auto", **options: Any) -> ExactSearcher:
-    """Opens a run folder; `options` are those of `ExactSearcher`. Raises FolderError where it is none, or is
+    """Opens a run folder; `options` are those of `ExactSearcher`. Raises FolderError if it is none, or is
     damaged."""
     return ExactSearcher(load_run(folder, device), **options)
 

@@ -101,7 +101,7 @@ def explain_gradient_flow(
     """The gradient of the training's objective on the first `rows` pairs, in float64, for each run folder; of
     language models on the first documents, those longer than STEPS tokens cut into rows of so many.
 
-    The data are read once, as for the first folder. Raises UsageError where a model has no recurrent layer,
+    The data are read once, as for the first folder. Raises UsageError if a model has no recurrent layer,
     the picture exists already, the runs are too many for one chart, or are of two tasks.
     """
     picture = new_file(output, PICTURES)

@@ -55,7 +55,7 @@ class LayerWeightsReport:
 
 
 def explain_layer_weights(folders: Sequence[str], output: str) -> LayerWeightsReport:
-    """Draws the weights of these models, each with a line. Raises UsageError where a model reads no mixture
+    """Draws the weights of these models, each with a line. Raises UsageError if a model reads no mixture
     of layers, where there are too many, or where the picture exists already."""
     picture = new_file(output, PICTURES)
     if len(folders) > MOST_SERIES:

@@ -89,7 +89,7 @@ def run_probe(
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
 
     `settings` are fields of `ProbeBudget`. Raises UsageError for an unknown cell or task, or a folder that
-    contains something other than a probe of this task with these settings; FolderError where another process
+    contains something other than a probe of this task with these settings; FolderError if another process
     probes into it.
     """
     task = task_named(task_name)
@@ -169,8 +169,8 @@ def _update_steps(distance: int) -> int:
 
 
 def read_results(report: ProbeReport) -> list[Row]:
-    """The results that a folder has so far. Raises UsageError where they are of another task or budget,
-    DataError where a line is damaged."""
+    """The results that a folder has so far. Raises UsageError if they are of another task or budget,
+    DataError if a line is damaged."""
     path, rows = report.folder / RESULTS, []
     if not files.is_there(path):
         return []

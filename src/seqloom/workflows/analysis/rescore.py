@@ -92,7 +92,7 @@ class Rescored:
     bleu_tokenizer: str | None = None
     """That of sacreBLEU, where the metric is BLEU."""
     error: DataError | None = None
-    """What is wrong with the list after these; None where all could be read."""
+    """What is wrong with the list after these; None if all could be read."""
 
     def summary(self) -> dict[str, object]:
         content: dict[str, object] = {
@@ -236,7 +236,7 @@ def _metric(
 
 def model_names(folders: Sequence[str]) -> list[str]:
     """A short name for each model: the last part of its folder, or the whole path where that is ambiguous.
-    Raises UsageError where a folder is given twice."""
+    Raises UsageError if a folder is given twice."""
     paths = [os.path.abspath(folder) for folder in folders]
     for folder, path in zip(folders, paths, strict=True):
         if paths.count(path) > 1:
@@ -328,7 +328,7 @@ def _read_parts(
 
 
 def _check_given_scores(read: Sequence[list[NBest]]) -> None:
-    """Raises DataError where one file has given scores and the other has not."""
+    """Raises DataError if one file has given scores and the other has not."""
     without = next((lists[0] for lists in read if lists[0].scores is None), None)
     having = next((lists[0] for lists in read if lists[0].scores is not None), None)
     if without is not None and having is not None:

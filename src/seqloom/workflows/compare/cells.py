@@ -62,7 +62,7 @@ WIDTHS = (
 """Fields of a model that grow together; the first that a model has is the one that is solved for."""
 
 ParameterCount = Callable[[dict[str, int]], int | None]
-"""Fields of a model -> its parameters; None where the model cannot have these fields."""
+"""Fields of a model -> its parameters; None if the model cannot have these fields."""
 
 
 class CellRun(NamedTuple):
@@ -86,7 +86,7 @@ class CellResult(NamedTuple):
 
     metrics: dict[str, float]
     by_item: list[Any]
-    """How right each answer is, or the statistics of it; empty where that is not known."""
+    """How right each answer is, or the statistics of it; empty if that is not known."""
     parameters: int
     tokens_per_target: float
     """Tokens that it reads for each target that its loss counts."""
@@ -258,7 +258,7 @@ def scaled_widths(config: object, fixed: Collection[str], width: int) -> dict[st
 def solve_width(name: str, count: Callable[[int], int | None], wanted: int) -> SolvedWidth:
     """The width whose number of parameters is nearest to `wanted`.
 
-    `count` gives the parameters at a width, None where the model cannot have that width (its heads do not
+    `count` gives the parameters at a width, None if the model cannot have that width (its heads do not
     divide it); they grow with the width. Raises UsageError with the nearest where none is within TOLERANCE.
     """
     first = 1 + bisect_left(

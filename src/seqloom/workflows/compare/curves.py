@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 def draw_curves(runs: Mapping[str, Path], metric: str, output: Path) -> list[str]:
     """A line for each run that has logged this metric of validation (`loss`: or of training, where it has no
-    validation); the names of those that are drawn. Raises UsageError where there is none."""
+    validation); the names of those that are drawn. Raises UsageError if there is none."""
     series: dict[str, list[tuple[float, float]]] = {}
     for name, folder in runs.items():
         records = metrics_log.read(folder)

@@ -35,7 +35,7 @@ class Floor(NamedTuple):
 def floor_of(
     plan: ComparisonPlan, folder: Path, cell: Path, metrics: dict[str, float]
 ) -> Floor | None:
-    """The floor of the comparison in `folder`; None where there is none for its task and score. `cell` is a
+    """The floor of the comparison in `folder`; None if there is none for its task and score. `cell` is a
     finished run of it, and `metrics` what was measured there."""
     copied = metrics.get(f"copy_{plan.score}")
     if copied is not None:

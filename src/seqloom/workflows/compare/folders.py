@@ -31,7 +31,7 @@ from seqloom.workflows.compare.plan import (
 
 def compare_folders(config: CompareConfig, folders: Sequence[str]) -> Leaderboard:
     """Measures each folder on the data, which none may have been trained on, and writes the leaderboard into
-    a new folder. Raises UsageError where there are fewer than two folders, or one is of another task."""
+    a new folder. Raises UsageError if there are fewer than two folders, or one is of another task."""
     _refuse_unread(config)
     places = {Path(folder).name or folder: resolve_folder(folder) for folder in folders}
     if len(places) < 2 or len(places) < len(folders):

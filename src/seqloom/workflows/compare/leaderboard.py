@@ -76,11 +76,11 @@ class CellScore(NamedTuple):
     tokenizer: str
     """SHA-256 of its file."""
     by_item: list[Any]
-    """How right each answer is; empty where that is not known."""
+    """How right each answer is; empty if that is not known."""
 
     @classmethod
     def read(cls, folder: Path, model: str, choice: TrainingChoice) -> CellScore:
-        """From score.json and predictions.jsonl. Raises FolderError where they are damaged."""
+        """From score.json and predictions.jsonl. Raises FolderError if they are damaged."""
         score = manifest.read_checked(folder / SCORE, needed=False)
         if "predictions" in score and (
             problem := manifest.problem(folder, {PREDICTIONS: score["predictions"]})
@@ -110,7 +110,7 @@ def _score(content: object) -> float | list[float]:
 
 
 def require_same_words(plan: ComparisonPlan, cells: Sequence[CellScore]) -> None:
-    """Raises UsageError where likelihoods cannot be compared: some texts have unknown words, whose spelling
+    """Raises UsageError if likelihoods cannot be compared: some texts have unknown words, whose spelling
     is not scored, and not all models have the same vocabulary."""
     unknown = [cell for cell in cells if cell.metrics.get("unknown_percent", 0) > 0]
     if plan.score in LIKELIHOODS and unknown and len({cell.tokenizer for cell in cells}) > 1:
@@ -339,7 +339,7 @@ def _mean(cells: Sequence[CellScore], value: Callable[[CellScore], float]) -> fl
 def item_difference(
     model: Sequence[CellScore], best: Sequence[CellScore], score: ScoreFunction | None = None
 ) -> Difference | None:
-    """How right a model's answers are compared with the best one's, each item's mean over seeds; None where
+    """How right a model's answers are compared with the best one's, each item's mean over seeds; None if
     the items are not known, or not the same."""
     items = {len(cell.by_item) for cell in (*model, *best)}
     if len(items) > 1 or 0 in items:

@@ -286,7 +286,7 @@ def _own_setting(setting: str, word: str) -> str:
 
 
 def set_value(settings: Sequence[str], key: str) -> Any:
-    """The value that settings give a dotted key; None where none does."""
+    """The value that settings give a dotted key; None if none does."""
     section, _, name = key.partition(".")
     return apply_settings({}, list(settings)).get(section, {}).get(name)
 
@@ -321,7 +321,7 @@ def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: i
 
 
 def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
-    """Raises UsageError where the budget is impossible."""
+    """Raises UsageError if the budget is impossible."""
     match, seeds, grid = config.match, config.seeds, config.grid
     if match not in MATCHES:
         raise UsageError(
@@ -370,8 +370,8 @@ def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
 def make_plan(
     config: CompareConfig, entries: Sequence[ModelEntry], runs: Sequence[RunConfig]
 ) -> ComparisonPlan:
-    """The plan for `entries`, whose run configurations are `runs`. Raises UsageError where they do not go
-    together, DataError where a file is missing."""
+    """The plan for `entries`, whose run configurations are `runs`. Raises UsageError if they do not go
+    together, DataError if a file is missing."""
     metrics = sorted({run.train.best for run in runs})
     if len(metrics) > 1:
         raise UsageError(

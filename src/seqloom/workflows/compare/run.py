@@ -97,7 +97,7 @@ class Comparison:
     folder: Path
     plan: ComparisonPlan
     leaderboard: Leaderboard | None
-    """None where it was stopped before."""
+    """None if it was stopped before."""
     stopped: str | None
     """The signal that stopped it."""
 
@@ -189,7 +189,7 @@ class _Runner:
         self.remaining = RemainingRuns(plan.names, rates, plan.seeds)
 
     def run(self) -> Leaderboard:
-        """Raises StoppedBySignal, and TrainingError where no model could be trained."""
+        """Raises StoppedBySignal, and TrainingError if no model could be trained."""
         self._log_plan()
         choices = self._choices()
         runs: dict[tuple[ModelEntry, int], CellRun] = {}
@@ -302,7 +302,7 @@ class _Runner:
     def _short_run(
         self, entry: ModelEntry, rate: float, fields: dict[str, int], steps: int | None
     ) -> CellRun | None:
-        """A short run with a learning rate; None where its loss did not stay finite."""
+        """A short run with a learning rate; None if its loss did not stay finite."""
         if steps is None:
             budget = [
                 f"train.epochs={self.first.epochs / SHORTENING!r}",
@@ -385,7 +385,7 @@ class _Runner:
         self._stop_if_asked()
 
     def _train_cell(self, entry: ModelEntry, seed: int, choice: TrainingChoice) -> CellRun | None:
-        """None where the loss did not stay finite, and then the model is left out."""
+        """None if the loss did not stay finite, and then the model is left out."""
         try:
             folder = self._cell_folder(entry, seed)
             run = self._train(folder, entry, _budget(entry, choice), seed)
@@ -472,7 +472,7 @@ class _Runner:
 
 
 def read_choices(path: Path) -> dict[str, TrainingChoice]:
-    """What each model is trained with. Raises FolderError where the file is damaged."""
+    """What each model is trained with. Raises FolderError if the file is damaged."""
     try:
         choices = manifest.read_checked(path, needed=False)["choices"]
         return {name: TrainingChoice(**choice) for name, choice in choices.items()}
@@ -511,7 +511,7 @@ class RemainingRuns:
         return sum(self._short.values()) + sum(self._full.values())
 
     def finish(self, model: str, *, short: bool, seconds: float | None) -> None:
-        """A run has ended; `seconds` is None where it had ended before."""
+        """A run has ended; `seconds` is None if it had ended before."""
         self.finished += 1
         runs = self._short if short else self._full
         runs[model] = max(runs.get(model, 0) - 1, 0)
@@ -528,7 +528,7 @@ class RemainingRuns:
         self._short[model] = self._full[model] = 0
 
     def __str__(self) -> str:
-        """A clause that begins with a semicolon; empty where no run remains."""
+        """A clause that begins with a semicolon; empty if no run remains."""
         if not self.count:
             return ""
         mean = fmean(self._seconds.values()) if self._seconds else 0.0
