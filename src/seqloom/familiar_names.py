@@ -151,7 +151,7 @@ ANSWER_BY_NAME = {name: text for names, text in ANSWERS.items() for name in name
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
-    """`; did you mean A or B?`, or nothing where nothing is near. `known`: a name -> how it is given."""
+    """`; did you mean A or B?`, or nothing if nothing is near. `known`: a name -> how it is given."""
     spelled = {_plain(word): given for word, given in reversed(list(known.items()))}
     near = difflib.get_close_matches(_plain(name), spelled, n=3, cutoff=0.7)
     given = list(dict.fromkeys(spelled[word] for word in near))

@@ -34,7 +34,7 @@ def open_binary(path: str, *, pipe: bool = True) -> BinaryIO:
     """The bytes of a data file for reading; `-` is standard input, `.gz` is unpacked.
 
     A pipe is read where a user named it (`pipe`), and not where it was found in a folder. Raises DataError
-    where the path is missing (names that are near are suggested), a folder or a device, or may not be read.
+    if the path is missing (names that are near are suggested), a folder or a device, or may not be read.
     Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or `zlib.error`.
     """
     if path == "-":
@@ -52,7 +52,7 @@ def open_binary(path: str, *, pipe: bool = True) -> BinaryIO:
 
 
 def standard_input() -> BinaryIO:
-    """Raises DataError where it is closed, or a device without an end."""
+    """Raises DataError if it is closed, or a device without an end."""
     if sys.stdin is None:
         raise DataError("standard input must be open, but is closed; name a file", "-")
     stream = sys.stdin.buffer
@@ -70,7 +70,7 @@ def regular(path: Path) -> Path:
     device has no end.
 
     Every file that is no data is opened by way of this function. Symbolic links are followed, as in the cache
-    of the hub. Raises FolderError where it is missing or anything else.
+    of the hub. Raises FolderError if it is missing or anything else.
     """
     try:
         mode = os.stat(path).st_mode
@@ -115,7 +115,7 @@ def is_there(path: Path) -> bool:
 def require_folder(
     folder: Path, what: str, marker: str, hint: str = "", missing_hint: str = ""
 ) -> None:
-    """Raises FolderError where this is no folder that holds the file `marker`, with which it is `what`.
+    """Raises FolderError if this is no folder that holds the file `marker`, with which it is `what`.
     `hint`: what to do where the file is missing, `missing_hint` where the folder is."""
     if is_there(folder / marker):
         regular(folder / marker)
@@ -206,7 +206,7 @@ def _no_room(path: Path, error: OSError) -> str:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that is written beside its place, flushed to the disk and renamed at the end: seen whole or not
-    at all. Raises FolderError where the disk is full or read-only."""
+    at all. Raises FolderError if the disk is full or read-only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
@@ -262,7 +262,7 @@ def finite_or_null(content: object) -> object:
 
 
 def read_json(path: Path, limit: int = SMALL) -> Any:
-    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON, as NaN
+    """A JSON file that a program wrote. Raises FolderError if it is missing, too large or not JSON, as NaN
     and 1e999 are not."""
     return parse_json(read_bytes(path, limit), path)
 
@@ -355,7 +355,7 @@ def locked(path: Path, wait: bool = False) -> Iterator[bool]:
     shall not wait.
 
     The lock goes with its process, however that ends. Where the file system has no locks, everyone holds it.
-    Raises FolderError where the file cannot be made.
+    Raises FolderError if the file cannot be made.
     """
     with writing(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -391,7 +391,7 @@ def atomic_folder(path: Path, what: str, hint: str = "name another folder") -> I
     """A folder that is written beside its place, flushed to the disk and renamed at the end: seen whole or
     not at all. A command that was killed is given again, and clears what it left.
 
-    Raises UsageError where `path` holds something, FolderError where another process is writing it.
+    Raises UsageError if `path` holds something, FolderError if another process is writing it.
     """
     check_new(path, what, hint)
     target = path.resolve()
@@ -435,7 +435,7 @@ def _put_in_place(temporary: Path, target: Path) -> None:
 
 
 def check_new(path: Path, what: str, hint: str) -> None:
-    """Raises UsageError where a folder is to be made that holds something already (but for a lock and
+    """Raises UsageError if a folder is to be made that holds something already (but for a lock and
     leftovers)."""
     require_unicode(path)
     if holds_something(path):
@@ -457,7 +457,7 @@ def require_unicode(path: Path) -> None:
 
 def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:
     """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError
-    where it does; `hint` says what to do then."""
+    if it does; `hint` says what to do then."""
     check_new(path, what, hint)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)

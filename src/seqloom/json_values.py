@@ -58,7 +58,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def field_of(value: object, name: str) -> object:
-    """What an object has under a name; None where it has nothing, and for what is no object."""
+    """What an object has under a name; None if it has nothing, and for what is no object."""
     fields = as_object(value)
     return None if fields is None else fields.get(name)
 

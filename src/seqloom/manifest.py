@@ -38,7 +38,7 @@ def write_checked(path: Path, content: JsonObject, unchecked: str = "") -> None:
 
 
 def read_checked(path: Path, unchecked: str = "", *, needed: bool = True) -> dict[str, Any]:
-    """What `write_checked` wrote. Raises FolderError where it is damaged, or has no checksum though it is
+    """What `write_checked` wrote. Raises FolderError if it is damaged, or has no checksum though it is
     `needed` (older versions wrote none)."""
     content = files.read_json_object(path)
     check = content.pop("check", None)
@@ -63,7 +63,7 @@ def write_list(path: Path, listed: FileList, **beside: object) -> None:
 
 
 def read_list(path: Path) -> dict[str, Any]:
-    """What `write_list` wrote. Raises FolderError where it is damaged."""
+    """What `write_list` wrote. Raises FolderError if it is damaged."""
     content = read_checked(path, "files", needed=False)
     if as_object(content.get("files")) is None:
         raise FolderError("is damaged (it must list files, but does not)", path)
@@ -77,7 +77,7 @@ def write_manifest(folder: Path, **beside: object) -> None:
 
 
 def manifest_problem(folder: Path) -> str | None:
-    """What is wrong with a folder that has a manifest; None where every file is as it was written."""
+    """What is wrong with a folder that has a manifest; None if every file is as it was written."""
     try:
         return problem(folder, read_list(folder / MANIFEST)["files"])
     except FolderError as error:
@@ -86,7 +86,7 @@ def manifest_problem(folder: Path) -> str | None:
 
 def problem(folder: Path, listed: FileList, names: Collection[str] | None = None) -> str | None:
     """The first of these files (all that are listed, without `names`) that is not as it was written, and why;
-    None where there is none."""
+    None if there is none."""
     for name in listed if names is None else names:
         path, expected = folder / name, listed.get(name)
         if expected is None:

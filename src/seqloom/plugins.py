@@ -47,7 +47,7 @@ def register(
     kind: str, name: str, value: T, known: MutableMapping[str, T], taken: Container[str] = ()
 ) -> None:
     """Adds `value` to the known values of its kind, for the module that calls the caller. Raises UsageError
-    where the name is taken."""
+    if the name is taken."""
     if not re.fullmatch(r"[\w.-]+", name):
         raise UsageError(
             f"the name of the {kind} must be of letters, digits, _ . and -, but is {name!r}"
@@ -87,7 +87,7 @@ def load_installed() -> None:
 
 
 def load_plugin(name: str) -> None:
-    """Imports a plugin: the path of a .py file, or the dotted name of a module. Raises UsageError where it
+    """Imports a plugin: the path of a .py file, or the dotted name of a module. Raises UsageError if it
     cannot be imported."""
     is_file = name.endswith(".py")
     module, origin = (Path(name).stem, str(Path(name).resolve())) if is_file else (name, name)
@@ -152,7 +152,7 @@ def _named(content: object) -> Iterator[tuple[str, str]]:
 
 
 def require_plugins(needed: object, where: str) -> None:
-    """Raises UsageError where a plugin is needed that was not loaded. `needed` is a list in a file."""
+    """Raises UsageError if a plugin is needed that was not loaded. `needed` is a list in a file."""
     for plugin in needed if isinstance(needed, Iterable) else ():
         last = str(plugin).rpartition(".")[2]
         if not _is_loaded(last):

@@ -143,7 +143,7 @@ class LimitedContext(Protocol):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a row, special ones included; None where there is no limit."""
+        """The most tokens of a row, special ones included; None if there is no limit."""
         ...
 
 
@@ -333,7 +333,7 @@ class NewModel(NamedTuple):
     model_type: str
     """Its family, as config.json names it."""
     origin: Any = None
-    """The checkpoint of the hub that its tokenizer comes from; None where it is ours."""
+    """The checkpoint of the hub that its tokenizer comes from; None if it is ours."""
     prompted: Any = None
     """What a prompt says of its frozen model (`runs/frozen_base.py`); None for a whole model."""
 
@@ -343,7 +343,7 @@ class TrainingData(Protocol):
 
     @property
     def tokenizer(self) -> StoredTokenizer | None:
-        """None where no text is read."""
+        """None if no text is read."""
         ...
 
     def about(self) -> str:
@@ -375,7 +375,7 @@ class TrainingData(Protocol):
         ...
 
     def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
-        """A model that is estimated without gradients. Raises UsageError where the data allow none."""
+        """A model that is estimated without gradients. Raises UsageError if the data allow none."""
         ...
 
     def validate(self, model: nn.Module) -> dict[str, float]:
@@ -425,7 +425,7 @@ class Evaluation:
     signatures: dict[str, str] = field(default_factory=dict)
     """How sacreBLEU computed its scores."""
     outputs: list[str] = field(default_factory=list)
-    """The model's answers, one line each, in the order of the examples; empty where there are none."""
+    """The model's answers, one line each, in the order of the examples; empty if there are none."""
     details: dict[str, Any] = field(default_factory=dict)
     """What is too long for a table: the scores of each label, and the confusion of labels."""
     by_example: NDArray[np.float64] | None = None
@@ -434,7 +434,7 @@ class Evaluation:
     statistics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """Metric -> `(examples, k)`, of whose sums it is a function (`evaluation/corpus_scores.py`)."""
     examples: list[EvaluatedExample] = field(default_factory=list)
-    """Each example with its answer; empty where there are none."""
+    """Each example with its answer; empty if there are none."""
 
 
 @final
@@ -489,7 +489,7 @@ class LoadedModel(TaskModel, Protocol):
 
     def __getattr__(self, name: str) -> Any:
         """Other methods, by task: predict, answers, generate, score, complete, explain, ... Raises UsageError
-        where one means nothing to its task."""
+        if one means nothing to its task."""
         ...
 
 
@@ -511,10 +511,10 @@ class Task:
     open: Callable[[Path, str], TaskModel]
     """(folder, device) -> the trained model."""
     training_data: Callable[[RunConfig, Path, bool], TrainingData] | None = None
-    """(run, folder, whether this worker is the first, which writes) -> what is trained on; None where models
+    """(run, folder, whether this worker is the first, which writes) -> what is trained on; None if models
     are only imported."""
     forms: Callable[[Sequence[str], DataConfig], set[str]] | None = None
-    """(files, settings of reading) -> in which forms they are; None where they have one form only."""
+    """(files, settings of reading) -> in which forms they are; None if they have one form only."""
     check: Callable[[RunConfig, Sequence[str], Path], Any] | None = None
     """(run, test files, a temporary folder) -> the report of `seqloom check`."""
     best: tuple[str, ...] = ("loss",)
@@ -557,7 +557,7 @@ class SpecialIds(NamedTuple):
     bos: tuple[int, ...]
     """A language model, or a decoder, reads them before a text; GPT has none."""
     eos: int | None
-    """It ends a text that a model writes; None where nothing does (GPT)."""
+    """It ends a text that a model writes; None if nothing does (GPT)."""
     unk: int | None
     """It replaces text that has no other ids."""
     prefix: tuple[int, ...]
@@ -818,7 +818,7 @@ def modules_of(model: nn.Module, kind: type[M]) -> dict[str, M]:
 
 
 def context_of(model: object) -> int | None:
-    """The most tokens that a model looks at; None where there is no limit."""
+    """The most tokens that a model looks at; None if there is no limit."""
     return model.context if isinstance(model, LimitedContext) else None
 
 

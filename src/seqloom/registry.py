@@ -40,7 +40,7 @@ _registered: dict[str, Task] = {}
 
 
 def register_task(task: Task) -> None:
-    """Makes a task of one's own known, for this process. Raises UsageError where the name is taken."""
+    """Makes a task of one's own known, for this process. Raises UsageError if the name is taken."""
     register("task", task.name, task, _registered, taken=TASKS)
 
 
@@ -49,7 +49,7 @@ def task_names() -> list[str]:
 
 
 def find_task(name: str) -> Task | None:
-    """The task of this name; None where there is none."""
+    """The task of this name; None if there is none."""
     if name not in TASKS:
         return _registered[name] if is_known(name, _registered) else None
     module, _, attribute = TASKS[name].partition(":")
@@ -68,7 +68,7 @@ def all_tasks() -> list[Task]:
 
 
 def task_to_train(name: str) -> Task:
-    """The task of this name. Raises UsageError where there is none, or where its models are only imported."""
+    """The task of this name. Raises UsageError if there is none, or where its models are only imported."""
     task = find_task(name)
     if task is None or task.training_data is None:
         trained = ", ".join(known.name for known in all_tasks() if known.training_data is not None)

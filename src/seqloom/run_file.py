@@ -130,7 +130,7 @@ def _is_key(setting: str, known: Sequence[str]) -> bool:
 
 
 def read_run_file(path: str) -> dict[str, Any]:
-    """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags
+    """The content of a run file. Raises UsageError if it is not a YAML mapping, is too large or has tags
     or aliases."""
     try:
         text = read_text(Path(path), LONGEST)
@@ -236,7 +236,7 @@ _Loader.add_implicit_resolver(
 
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`content` with each `key=value` set; values are YAML. Raises UsageError where one has no `=`."""
+    """`content` with each `key=value` set; values are YAML. Raises UsageError if one has no `=`."""
     merged: dict[str, Any] = {key: copy(value) for key, value in content.items()}
     for setting in settings:
         key, equals, value = setting.partition("=")

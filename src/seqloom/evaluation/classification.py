@@ -212,7 +212,7 @@ def _f1(hits: Floats | Ints, either: Floats | Ints) -> Floats:
 
 
 def _mean_of_finite(values: Floats) -> Floats:
-    """values `(resamples, labels)` -> `(resamples,)`; nan where there is none."""
+    """values `(resamples, labels)` -> `(resamples,)`; nan if there is none."""
     usable = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(usable, values, 0).sum(axis=1) / usable.sum(axis=1))

@@ -88,7 +88,7 @@ def with_intervals(
 
 
 def percentiles(values: Floats) -> tuple[float, float]:
-    """The ends of the middle 95 % of the finite values; nan where there is none."""
+    """The ends of the middle 95 % of the finite values; nan if there is none."""
     usable = values[np.isfinite(values)]
     if not len(usable):
         return math.nan, math.nan

@@ -74,7 +74,7 @@ class TextScore(NamedTuple):
     """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where a model has no token
     that begins or ends a text."""
     ranks: NDArray[np.int64] | None
-    """In the same shape: 1 where no token was more likely; None where not wanted."""
+    """In the same shape: 1 where no token was more likely; None if not wanted."""
     ended: bool = True
     """Whether the last one is that of the end."""
 
@@ -298,7 +298,7 @@ class CorpusLikelihood:
         """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the
         ends of its 95 % interval.
 
-        Raises DataError where no token was predicted.
+        Raises DataError if no token was predicted.
         """
         total, tokens = sum(self.nats), sum(self.tokens)
         if not tokens:

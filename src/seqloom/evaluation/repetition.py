@@ -43,7 +43,7 @@ def ngrams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
 
 
 def repeated_share(tokens: Sequence[int], n: int) -> float | None:
-    """rep-n of one text; None where it is shorter than n."""
+    """rep-n of one text; None if it is shorter than n."""
     all_ngrams = ngrams(tokens, n)
     return 1 - len(set(all_ngrams)) / len(all_ngrams) if all_ngrams else None
 
@@ -61,7 +61,7 @@ def distinct_n(texts: Sequence[Sequence[int]], n: int) -> float:
 
 
 def repetition_loop(tokens: Sequence[int]) -> RepetitionLoop | None:
-    """The loop that a text ends in; None where there is none. A text that ends in the middle of a phrase
+    """The loop that a text ends in; None if there is none. A text that ends in the middle of a phrase
     counts too: it repeats the same phrase with another beginning."""
     backwards = list(reversed(tokens))
     for length in range(SHORTEST_PHRASE, len(backwards) // FEWEST_COPIES + 1):

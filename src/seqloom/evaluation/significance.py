@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     """Of its 95 % interval."""
     high: float
     p: float
-    """The chance of a difference at least as large where there is none."""
+    """The chance of a difference at least as large if there is none."""
 
 
 class Interval(NamedTuple):

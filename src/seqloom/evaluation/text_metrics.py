@@ -23,7 +23,7 @@ METRICS: dict[str, TextMetric] = {}
 
 def register_metric(name: str, metric: TextMetric) -> None:
     """Makes a metric of one's own known: `evaluate` reports it, and train.best may name it. Raises UsageError
-    where the name is taken."""
+    if the name is taken."""
     register("metric", name, metric, METRICS, taken=BEST)
 
 
@@ -67,5 +67,5 @@ def _corpus_score(
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Share of texts that equal their reference, 0 to 100. Raises ValueError where there is none."""
+    """Share of texts that equal their reference, 0 to 100. Raises ValueError if there is none."""
     return 100 * sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)

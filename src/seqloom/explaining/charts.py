@@ -108,7 +108,7 @@ def line_chart(
     say, for two models with their bootstrap intervals. Lines of up to 30 points have a dot at each.
     `references` are the series that are no model, such as chance: dashed and grey.
 
-    Raises UsageError where there is nothing to draw, a number is not finite (or, with `log_y`, not above 0),
+    Raises UsageError if there is nothing to draw, a number is not finite (or, with `log_y`, not above 0),
     a band belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError
     without the extra `plot`.
     """
@@ -196,7 +196,7 @@ def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path)
     """Writes a picture, by suffix: `.png` (two pixels a point), `.svg`, `.html` (one file, works offline),
     `.json` (Vega-Lite).
 
-    The file is seen whole or not at all. Raises UsageError for another suffix, FolderError where it cannot be
+    The file is seen whole or not at all. Raises UsageError for another suffix, FolderError if it cannot be
     written, MissingExtraError without the extra `plot`.
     """
     suffix = path.suffix.lower()

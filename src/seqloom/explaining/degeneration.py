@@ -52,7 +52,7 @@ def degeneration_chart(
     """Both panels, each series in its own colour. `example` has some of the series of `means`, human texts
     first in both.
 
-    Raises UsageError where there is no series, more than COLOURS, or no token at all; MissingExtraError
+    Raises UsageError if there is no series, more than COLOURS, or no token at all; MissingExtraError
     without the extra `plot`.
     """
     if not set(example) <= set(means) or not 1 <= len(means) <= len(COLOURS):

@@ -28,7 +28,7 @@ class Explanation:
     """The same in short, for people."""
     draw: Draw
     picture: Path | None = None
-    """Where the picture was written; None where it was not."""
+    """Where the picture was written; None if it was not."""
 
     def save(self, path: str | Path) -> Explanation:
         """Writes the picture to a file: .png, .svg, .html or .json (Vega-Lite)."""

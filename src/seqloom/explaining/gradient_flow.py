@@ -134,7 +134,7 @@ def gradient_flow(model: nn.Module, loss: Callable[[], Loss | Tensor]) -> Gradie
     that it ran.
 
     Works in the model's own type; in float64 a gradient may shrink to 1e-308 before it is lost. Changes
-    neither weights nor their `grad`. Raises UsageError where the loss ran no recurrent layer.
+    neither weights nor their `grad`. Raises UsageError if the loss ran no recurrent layer.
     """
     error = UsageError(
         "the model must have a recurrent layer for gradient to flow through time, but has none that this loss"

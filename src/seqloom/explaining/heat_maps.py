@@ -60,7 +60,7 @@ def attention_heat_map(
     piece that continues a word is shown with a `·` before it. Otherwise words are shown as they are, and
     outer spaces as `˽`.
 
-    Raises UsageError where the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not
+    Raises UsageError if the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not
     in 0..1; MissingExtraError without the extra `plot`.
     """
     check_words("source", source)
@@ -242,7 +242,7 @@ def signed_scale(largest: float) -> alt.Scale:
 
 
 def check_words(side: str, words: Sequence[str]) -> None:
-    """Raises UsageError where one side of a heat map cannot be drawn."""
+    """Raises UsageError if one side of a heat map cannot be drawn."""
     is_text = isinstance(words, str)
     if is_text or not 1 <= len(words) <= MOST_WORDS:
         given = "one string" if is_text else f"{len(words)} words"

@@ -30,7 +30,7 @@ class RankedModel(NamedTuple):
     name: str
     mean: float
     low: float
-    """Of its interval; the mean itself where there is none."""
+    """Of its interval; the mean itself if there is none."""
     high: float
     seconds: float
     """Of its training."""
@@ -49,7 +49,7 @@ def leaderboard_chart(
     score against seconds of training (a logarithmic axis). `floor`: the score of who has learnt nothing, a
     dashed line. `percent`: scores are shares, and written so.
 
-    Raises UsageError where there are no models or more than MOST_MODELS, a number is not finite, or no time
+    Raises UsageError if there are no models or more than MOST_MODELS, a number is not finite, or no time
     was taken; MissingExtraError without the extra `plot`.
     """
     _check(models)

@@ -188,7 +188,7 @@ def probe(
     progress: Callable[[Progress], None],
     interrupted: Callable[[], int],
 ) -> ProbeResult | None:
-    """Trains a reader until it has learned the task or the budget is used up, then tests it; None where it
+    """Trains a reader until it has learned the task or the budget is used up, then tests it; None if it
     was interrupted.
 
     Raises UsageError for an unknown reader or a distance that the task does not have.

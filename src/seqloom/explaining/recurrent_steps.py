@@ -151,7 +151,7 @@ def _padded(steps: list[Tensor]) -> Tensor:
 
 def _stepping_rows(step: WatchedStep, following: WatchedStep) -> Tensor | None:
     """`(rows,)`: whether a row really takes a step, so that the following step starts from its new state and
-    not from its old one; None where the following step starts from something else. Rows that the following
+    not from its old one; None if the following step starts from something else. Rows that the following
     step no longer has, as their text is over, do take the step."""
     new, old = step.new[0], following.old[0]
     if old is new:

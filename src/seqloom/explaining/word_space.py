@@ -160,7 +160,7 @@ def _records(
 def _layers(
     values: list[Fields], projection: Projection, known: list[str], group_name: str
 ) -> alt.LayerChart:
-    """Points, and names on both sides of them; `group_name` is empty where there are no groups."""
+    """Points, and names on both sides of them; `group_name` is empty if there are no groups."""
     import altair as alt
 
     frame = Frame.around(projection.points)

@@ -85,7 +85,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_folder(folder: Path) -> Path:
-    """The folder of the model that an adapter changes, or this one where it is none. Raises FolderError where
+    """The folder of the model that an adapter changes, or this one where it is none. Raises FolderError if
     the base is not to be had, or is an adapter itself."""
     if not is_adapter(folder):
         return folder
@@ -145,7 +145,7 @@ def _read_config(folder: Path) -> Fields:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Raises FolderError where a file is missing or damaged, or has what is not known here."""
+    """Raises FolderError if a file is missing or damaged, or has what is not known here."""
     content = _read_config(folder)
     path = folder / ADAPTER_WEIGHTS
     if not files.is_there(path):

@@ -85,7 +85,7 @@ def merge_adapter(adapter: Adapter, model: nn.Module, target: Target | None) -> 
     """Adds the updates to the weights of the base, in place. `target`: what the base is in transformers; None
     where the adapter has our names.
 
-    Raises FolderError where a tensor has no place in the base or another shape there, or where a module that
+    Raises FolderError if a tensor has no place in the base or another shape there, or where a module that
     target_modules names has no update.
     """
     tensors = unique_tensors(model)
@@ -141,7 +141,7 @@ def _change(
 def _check_complete(
     adapter: Adapter, tensors: Mapping[str, Tensor], places: Mapping[str, _Place]
 ) -> None:
-    """Raises FolderError where a module that target_modules names has no update: the file is not whole."""
+    """Raises FolderError if a module that target_modules names has no update: the file is not whole."""
     if not isinstance(adapter.config.get("target_modules"), list):
         return
     updated = set()

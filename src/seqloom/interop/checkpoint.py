@@ -57,7 +57,7 @@ class Checkpoint:
 
 def is_hub_folder(folder: Path) -> bool:
     """Whether it holds a checkpoint of the hub: a config.json that seqloom did not write. Raises FolderError
-    where that is no JSON."""
+    if that is no JSON."""
     if any(files.is_there(folder / name) for name in (manifest.MANIFEST, manifest.UNFINISHED)):
         return False
     content = read_object(folder / CONFIG)
@@ -80,7 +80,7 @@ def read_checkpoint(
         are named in `notes`.
     `encoder`: whatever a task head does not need is left out, such as the head of masked tokens; a head on
         labels stays.
-    Raises FolderError where the directory is damaged, is of an unknown architecture, has an option that our
+    Raises FolderError if the directory is damaged, is of an unknown architecture, has an option that our
     model has not got, or where a tensor is missing, unexpected or of another shape.
     """
     folder = Path(folder)
@@ -134,7 +134,7 @@ def read_checkpoint(
 
 
 def read_family(folder: Path) -> tuple[Fields, HubFamily, Architecture]:
-    """The content of config.json, and what it names. Raises FolderError where it is unknown; the known ones
+    """The content of config.json, and what it names. Raises FolderError if it is unknown; the known ones
     are listed."""
     path = folder / CONFIG
     content = read_object(path)
@@ -191,7 +191,7 @@ class _Plan(NamedTuple):
     model_class: Callable[[object], nn.Module]
     config: object
     encoder_config: object
-    """The configuration below a task head; the same where there is none."""
+    """The configuration below a task head; the same if there is none."""
     empty: nn.Module
     """The model on the meta device."""
 
@@ -204,7 +204,7 @@ def _plan(
     fields: Fields,
     weights: StoredWeights,
 ) -> _Plan:
-    """Raises FolderError where there cannot be such a model."""
+    """Raises FolderError if there cannot be such a model."""
     model_type = family.model_type
     config_class, model_class, _ = model_family(model_type)
     try:
@@ -327,5 +327,5 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def read_object(path: Path) -> Fields:
-    """A JSON object; empty where there is no such file. Raises FolderError where it is none."""
+    """A JSON object; empty if there is no such file. Raises FolderError if it is none."""
     return files.read_json_object(path) if files.is_there(path) else {}

@@ -99,7 +99,7 @@ class Option(NamedTuple):
 
     theirs: str
     ours: str | None
-    """Our field; None where our model computes only one value, the default."""
+    """Our field; None if our model computes only one value, the default."""
     default: object
     """What `transformers` takes where the key is missing."""
     values: Mapping[str, str] | None = None

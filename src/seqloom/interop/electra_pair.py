@@ -28,7 +28,7 @@ def has_generator(folder: Path) -> bool:
 
 
 def joined(discriminator: Checkpoint, folder: Path) -> Checkpoint:
-    """Both as one model that is trained together. Raises FolderError where they do not belong together."""
+    """Both as one model that is trained together. Raises FolderError if they do not belong together."""
     place = folder / GENERATOR
     generator = read_checkpoint(place, next(discriminator.model.parameters()).dtype)
     if generator.task != "fill-mask":

@@ -45,11 +45,11 @@ class ElmoFiles(NamedTuple):
     options: Path
     weights: Path
     vocabulary: Path | None
-    """None where no file is one: models that read characters need none."""
+    """None if no file is one: models that read characters need none."""
 
 
 def elmo_files(folder: Path) -> ElmoFiles | None:
-    """The files of an ELMo in a folder; None where there are no options and weights. Raises UsageError where
+    """The files of an ELMo in a folder; None if there are no options and weights. Raises UsageError if
     there are several."""
     options = sorted(folder.glob("*options.json"))
     weights = sorted(folder.glob("*weights.hdf5"))
@@ -78,7 +78,7 @@ def _lines(path: Path) -> list[str]:
 
 def read_elmo(found: ElmoFiles) -> tuple[Elmo, TextTokenizer]:
     """The model without an output, and a tokenizer of its words, which spaces divide. Raises FolderError
-    where a file is damaged."""
+    if a file is damaged."""
     words = [] if found.vocabulary is None else _words(found.vocabulary)
     entries = {word_entry(word): len(SPECIALS) + number for number, word in enumerate(words)}
     tokenizer = TextTokenizer("whitespace", Learned(SPECIALS | entries, [], []))
@@ -116,7 +116,7 @@ def _lines_of_words(path: Path | None) -> list[str]:
 
 
 def _words(path: Path) -> list[str]:
-    """The words of a vocabulary without the marks. Raises FolderError where one is there twice, or none."""
+    """The words of a vocabulary without the marks. Raises FolderError if one is there twice, or none."""
     lines = _lines_of_words(path)
     if len(set(lines)) < len(lines):
         raise FolderError("each word must be there once, but one is there twice", path)
@@ -130,7 +130,7 @@ def _words(path: Path) -> list[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    """An HDF5 file. Raises MissingExtraError without h5py, FolderError where it is damaged."""
+    """An HDF5 file. Raises MissingExtraError without h5py, FolderError if it is damaged."""
     try:
         import h5py
     except ImportError:
@@ -144,7 +144,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _check(weights: h5py.File, shapes: dict[str, torch.Size], path: Path) -> None:
-    """Raises FolderError where a tensor is missing or another one, or where its numbers are not in the file:
+    """Raises FolderError if a tensor is missing or another one, or where its numbers are not in the file:
     HDF5 can name those of other files, and promise ones that nobody wrote."""
     import h5py
 
@@ -171,7 +171,7 @@ def _check(weights: h5py.File, shapes: dict[str, torch.Size], path: Path) -> Non
 
 
 def write_elmo(folder: Path, model: Elmo, tokenizer: StoredTokenizer) -> list[str]:
-    """Writes the files; returns their names. Raises UsageError where the words of the model cannot be in a
+    """Writes the files; returns their names. Raises UsageError if the words of the model cannot be in a
     vocabulary, and the model cannot do without one."""
     import h5py
 

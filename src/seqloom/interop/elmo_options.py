@@ -32,7 +32,7 @@ CHARACTER_CNN: dict[str, str] = {
 
 
 def read_options(path: Path, vocabulary_size: int) -> ElmoConfig:
-    """Raises FolderError where they are damaged, or those of a model that we do not have."""
+    """Raises FolderError if they are damaged, or those of a model that we do not have."""
     content = files.read_json_object(path)
     if field_of(content, "bidirectional") is False:
         raise FolderError("must be of both directions, but bidirectional is false", path)

@@ -43,7 +43,7 @@ class Target(NamedTuple):
     content: Fields
     """Of config.json, as far as the model decides it."""
     encoder_config: object
-    """The configuration below a task head; the same where there is none."""
+    """The configuration below a task head; the same if there is none."""
 
 
 IMPLIED: dict[str, Callable[[ModelConfig], int]] = {
@@ -61,7 +61,7 @@ def target_of(
     """The family and architecture that a model is; `origin`, the config.json that it came with, decides where
     several would do.
 
-    Raises UsageError where there is none, naming the field that no family of the hub has.
+    Raises UsageError if there is none, naming the field that no family of the hub has.
     """
     head_config = config if isinstance(config, EncoderWithHeadConfig) else None
     if head_config is not None:

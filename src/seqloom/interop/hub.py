@@ -58,7 +58,7 @@ def fetched(place: str) -> Path:
     """The folder of the cache that holds `hf://NAME` or `hf://NAME@REVISION`, fetched where it is not there
     yet; it is named after its commit. `HF_HOME` and `HF_HUB_OFFLINE` are honoured.
 
-    Raises UsageError for what is no name, FolderError where it is not to be had.
+    Raises UsageError for what is no name, FolderError if it is not to be had.
     """
     name, _, revision = str(place).removeprefix("hf:").lstrip("/").partition("@")
     from huggingface_hub import constants, snapshot_download

@@ -28,7 +28,7 @@ def fetched_dataset(word: str) -> str:
     where it is not there yet.
 
     Raises UsageError for a name that is none, MissingExtraError without the extra `datasets`, and DataError
-    where it cannot be fetched, such as offline.
+    if it cannot be fetched, such as offline.
     """
     name, _, split = word.removeprefix(SCHEME).partition(":")
     split = split or "train"

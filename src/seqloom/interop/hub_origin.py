@@ -32,21 +32,21 @@ class HubOrigin(NamedTuple):
     content: Fields
     """config.json."""
     generation: JsonObject | None
-    """generation_config.json; None where there is none."""
+    """generation_config.json; None if there is none."""
     pooling: Pooling | None = None
-    """What the files of sentence-transformers say; None where there are none."""
+    """What the files of sentence-transformers say; None if there are none."""
 
     @classmethod
     def of(cls, folder: Path) -> HubOrigin:
-        """Raises FolderError where a file is damaged."""
+        """Raises FolderError if a file is damaged."""
         there = is_there(folder / GENERATION)
         generation = read_object(folder / GENERATION) if there else None
         return cls(read_object(folder / CONFIG), generation, pooling_of(folder))
 
     @classmethod
     def of_run(cls, folder: Path, content: JsonObject) -> HubOrigin | None:
-        """Of a run folder with this config.json; None where its model comes from no checkpoint. Raises
-        FolderError where what it says of the checkpoint is damaged."""
+        """Of a run folder with this config.json; None if its model comes from no checkpoint. Raises
+        FolderError if what it says of the checkpoint is damaged."""
         kept = content.get("hub")
         if kept is None:
             return None

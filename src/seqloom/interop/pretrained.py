@@ -73,8 +73,8 @@ class Pretrained:
 
 
 def pretrained_encoder(folder: Path) -> Pretrained:
-    """The encoder of a checkpoint of the hub, whatever its head is. Raises FolderError where the directory is
-    damaged or unknown, UsageError where its model takes no task head."""
+    """The encoder of a checkpoint of the hub, whatever its head is. Raises FolderError if the directory is
+    damaged or unknown, UsageError if its model takes no task head."""
     _, family, _ = read_family(folder)
     if family.model_type not in encoder_families():
         raise _no_encoder(folder, family.model_type)
@@ -93,7 +93,7 @@ def pretrained_encoder(folder: Path) -> Pretrained:
 
 def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
     """The encoder of a run folder, whose config.json holds `content`: that below a task head, or a model that
-    takes one. Raises FolderError where the weights are damaged, UsageError where the model takes no task
+    takes one. Raises FolderError if the weights are damaged, UsageError if the model takes no task
     head."""
     _type_with_encoder(content, weights.parent)
     return pretrained_of_model(content, read_tensors(weights), weights.parent)
@@ -239,7 +239,7 @@ def load_pretrained(model: EncoderWithHead, pretrained: Pretrained) -> list[str]
     notices, which name what is new.
 
     The tensors of the head are taken where its kind and its labels are the same; a pooler wherever the hidden
-    layer is like it. Raises UsageError where the encoder is another.
+    layer is like it. Raises UsageError if the encoder is another.
     """
     tensors = unique_tensors(model)
     parameters = dict(model.named_parameters())

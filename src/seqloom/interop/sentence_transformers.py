@@ -54,8 +54,8 @@ class Pooling:
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """That of a checkpoint of the hub, or of a run folder made of one; None where there is none. Raises
-    FolderError where a file is damaged, or has a module that is not known here."""
+    """That of a checkpoint of the hub, or of a run folder made of one; None if there is none. Raises
+    FolderError if a file is damaged, or has a module that is not known here."""
     if is_hub_folder(folder):
         return read_pooling(folder)
     kept: Any = field_of(read_object(folder / CONFIG).get("hub"), "pooling")
@@ -63,7 +63,7 @@ def pooling_of(folder: Path) -> Pooling | None:
 
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """What `modules.json` says, None where there is none. Raises FolderError as `pooling_of` does."""
+    """What `modules.json` says, None if there is none. Raises FolderError as `pooling_of` does."""
     path = folder / MODULES
     if not files.is_there(path):
         return None

@@ -58,7 +58,7 @@ class CheckpointTensors:
 
     def load(self, rule: Rule, dtype: torch.dtype) -> Tensor:
         """A tensor of ours, all of whose parts are there. Where nothing is joined or converted, it is the
-        memory of the file itself. Raises FolderError where a value is not finite."""
+        memory of the file itself. Raises FolderError if a value is not finite."""
         files = [name for part in rule.theirs if (name := self.find(part)) is not None]
         tensor = self._joined(rule, files, dtype)
         if not is_finite(tensor):
@@ -98,7 +98,7 @@ class CheckpointTensors:
         self, model: nn.Module, rules: Mapping[str, Rule], new: Collection[str]
     ) -> set[str]:
         """The tensors of ours that are missing though they may be, as their names begin with one of `new`.
-        Raises FolderError where others are missing, are no floating-point numbers, or where a shape is not
+        Raises FolderError if others are missing, are no floating-point numbers, or where a shape is not
         what the configuration says."""
         missing, allowed, wrong = [], set[str](), []
         for ours, tensor in unique_tensors(model).items():
@@ -156,7 +156,7 @@ class CheckpointTensors:
         )
 
     def _useless(self, current: str, name: str) -> bool:
-        """Whether it is a constant, a tied copy, or a table of sinusoids. Raises FolderError where a copy
+        """Whether it is a constant, a tied copy, or a table of sinusoids. Raises FolderError if a copy
         differs from what it is tied to."""
         if any(self._is(form, current) for form in self.names.constants):
             return True
@@ -185,7 +185,7 @@ class CheckpointTensors:
 
 
 def _problem(stored: StoredTensor, shape: tuple[int, ...]) -> str:
-    """What is wrong with a tensor that must have this shape; empty where nothing is."""
+    """What is wrong with a tensor that must have this shape; empty if nothing is."""
     if stored.shape != shape:
         return f"must have shape {shape}, but has {stored.shape}"
     if not stored.dtype.is_floating_point:

@@ -53,7 +53,7 @@ class StoredTensor(NamedTuple):
 
 @final
 class StoredWeights:
-    """The tensors of a folder by name. Raises FolderError where there are none, or a file is missing or
+    """The tensors of a folder by name. Raises FolderError if there are none, or a file is missing or
     damaged."""
 
     def __init__(self, folder: Path) -> None:
@@ -180,7 +180,7 @@ def write_weights(
     """Writes `model.safetensors`, or shards of at most `shard_bytes` (one tensor at least) and their index;
     returns the names of the files.
 
-    Raises FolderError where there is no room.
+    Raises FolderError if there is no room.
     """
     parts: list[dict[str, Tensor]] = [{}]
     used = 0

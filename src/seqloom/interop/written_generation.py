@@ -45,7 +45,7 @@ class WrittenGeneration:
     encodes: bool
     """Whether it is an encoder-decoder."""
     positions: int | None
-    """How many positions its decoder has in transformers; None where there is no limit."""
+    """How many positions its decoder has in transformers; None if there is no limit."""
     layers: Sequence[object]
     """Those of its encoder and its decoder, where transformers counts them apart (T5)."""
     renormalised: bool
@@ -187,7 +187,7 @@ class WrittenGeneration:
 
 
 def own_settings(generation: JsonObject) -> DecodeConfig | None:
-    """The settings that seqloom wrote into a generation_config.json; None where it did not, or where the file
+    """The settings that seqloom wrote into a generation_config.json; None if it did not, or where the file
     was changed since."""
     own = as_object(generation.get(OWN)) or {}
     settings = as_object(own.get("decode"))

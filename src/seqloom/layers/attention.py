@@ -144,7 +144,7 @@ class AdditiveScores(AttentionScores):
 
 @final
 class DotScores(AttentionScores):
-    """`s · h`. Raises UsageError where the widths differ."""
+    """`s · h`. Raises UsageError if the widths differ."""
 
     def __init__(self, query_width: int, memory_width: int, _: int) -> None:
         super().__init__()

@@ -117,7 +117,7 @@ def adapt(
     trained: Sequence[str] = (),
 ) -> None:
     """Gives the linear maps of these targets trained updates and freezes all else, but for the parameters
-    whose names begin with one of `trained`. Raises UsageError where the model has no such map, or one that is
+    whose names begin with one of `trained`. Raises UsageError if the model has no such map, or one that is
     smaller than the rank."""
     for name, parameter in model.named_parameters():
         if not name.startswith(tuple(trained)):

@@ -59,12 +59,12 @@ def pool_states(
 
 
 def _first(mask: Tensor) -> Tensor:
-    """The first true step of each row `(rows,)`; 0 where there is none."""
+    """The first true step of each row `(rows,)`; 0 if there is none."""
     return mask.int().argmax(dim=1)
 
 
 def _last(mask: Tensor) -> Tensor:
-    """The last true step of each row `(rows,)`; 0 where there is none."""
+    """The last true step of each row `(rows,)`; 0 if there is none."""
     return (torch.arange(mask.shape[1], device=mask.device) * mask).amax(dim=1)
 
 

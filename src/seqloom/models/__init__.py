@@ -74,7 +74,7 @@ def register_model(
     tasks: Sequence[str] = ("text-generation",),
 ) -> None:
     """Makes a family of models of one's own known to these tasks. `sizes` are fields of the configuration by
-    name of a size; there must be one called small. Raises UsageError where the name is taken."""
+    name of a size; there must be one called small. Raises UsageError if the name is taken."""
     fields = {size: dict(values) for size, values in sizes.items()}
     texts = dict.fromkeys(sizes, "") | dict(about or {})
     register(
@@ -119,7 +119,7 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
 
 
 def near_models(name: str) -> str:
-    """`; did you mean lstm?`, or nothing where no name of a model is near."""
+    """`; did you mean lstm?`, or nothing if no name of a model is near."""
     return near_names(name, (*all_families(), *MODEL_NAMES))
 
 

@@ -158,7 +158,7 @@ class Bert(nn.Module):
         """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 ->
         `(rows, steps, width)`.
 
-        Raises UsageError where an input is longer than the table of positions.
+        Raises UsageError if an input is longer than the table of positions.
         """
         padding, positions = padding_and_positions(mask)
         return self.stack.encode(self._embed(inputs, positions, segments), padding)

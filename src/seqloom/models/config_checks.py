@@ -34,7 +34,7 @@ class UsedWith:
         self.conditions = {name: _constraint(value) for name, value in conditions.items()}
 
     def unmet(self, config: object) -> str:
-        """The first condition that does not hold, in words; empty where all hold."""
+        """The first condition that does not hold, in words; empty if all hold."""
         for name, constraint in self.conditions.items():
             if not constraint.holds(vars(config)[name]):
                 return f"model.{name} to be {constraint}"
@@ -146,6 +146,6 @@ def not_divisible(whole: str, size: int, part: str, value: int | None) -> list[s
 
 
 def raise_problems(problems: Sequence[str]) -> None:
-    """Raises UsageError where there are any."""
+    """Raises UsageError if there are any."""
     if problems:
         raise UsageError("; ".join(problems))

@@ -104,7 +104,7 @@ class EncoderWithHead(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a row, special ones included; None where there is no limit."""
+        """The most tokens of a row, special ones included; None if there is no limit."""
         return context_of(self.encoder)
 
     def read(self, batch: EncodedBatch) -> Tensor:

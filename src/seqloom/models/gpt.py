@@ -189,7 +189,7 @@ class GPT(nn.Module):
     ) -> tuple[Tensor, KeyValueCache | None]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
 
-        Raises UsageError where a text is longer than learned positions reach.
+        Raises UsageError if a text is longer than learned positions reach.
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state

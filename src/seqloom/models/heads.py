@@ -112,7 +112,7 @@ class Head(nn.Module):
         """Weights `(labels,)` of the labels in the loss, 1 until then. They belong to a training and are not
         saved with the model.
 
-        Raises UsageError where the loss is not one of labels.
+        Raises UsageError if the loss is not one of labels.
         """
         if not self.weighted:
             raise UsageError(
@@ -134,7 +134,7 @@ class Head(nn.Module):
 
     @abstractmethod
     def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
-        """In nats (of numbers squared errors); nothing where the target is IGNORE (of numbers nan)."""
+        """In nats (of numbers squared errors); nothing if the target is IGNORE (of numbers nan)."""
 
     @abstractmethod
     def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:

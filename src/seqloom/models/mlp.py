@@ -86,7 +86,7 @@ class MLP(nn.Module):
 
     def _of_fixed_length(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """embedded `(rows, steps, embedding_width)`, 0 at padding -> `(rows, context, embedding_width)`.
-        Raises UsageError where a text is longer."""
+        Raises UsageError if a text is longer."""
         missing = self.context - mask.shape[1]
         # only then the mask itself is looked at, which waits for a GPU
         if missing < 0 and bool(mask[:, self.context :].any()):

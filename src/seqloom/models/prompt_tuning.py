@@ -136,7 +136,7 @@ class PromptedState(NamedTuple):
     inner: State
     """Of the frozen model."""
     begun: Tensor | None
-    """`(rows,)`: whether a row has read anything; None where all have."""
+    """`(rows,)`: whether a row has read anything; None if all have."""
 
 
 class _Insertion(NamedTuple):
@@ -145,7 +145,7 @@ class _Insertion(NamedTuple):
     ids: Tensor
     """`(rows, more steps)`"""
     ends: Tensor | None
-    """`(rows, steps)`: for each token where it stands, or the end of the prompt that follows it. None where
+    """`(rows, steps)`: for each token where it stands, or the end of the prompt that follows it. None if
     there is nothing to insert."""
     begun: Tensor | None
     """Of the rows after these tokens."""

@@ -167,7 +167,7 @@ class T5(nn.Module):
     def encode(self, source: Tensor) -> DecoderState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.
 
-        Raises UsageError where there is no decoder.
+        Raises UsageError if there is no decoder.
         """
         if not self.config.decoder_layers:
             raise UsageError(

@@ -111,7 +111,7 @@ class TransformerConfig:
 
     @property
     def longest_text(self) -> int | None:
-        """The most tokens of a source or target; None where there is no limit."""
+        """The most tokens of a source or target; None if there is no limit."""
         return self.context if self.positions == "learned" else None
 
     def block(self, *, decoder: bool) -> BlockConfig:
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a source or target; None where there is no limit."""
+        """The most tokens of a source or target; None if there is no limit."""
         return self.config.longest_text
 
     def _initialise(self) -> None:
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
     def encode(self, source: Tensor) -> DecoderState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.
 
-        Raises UsageError where a source is longer than learned positions reach.
+        Raises UsageError if a source is longer than learned positions reach.
         """
         mask, positions = padding_and_positions(source != self.config.pad_id)
         x = embed_tokens(self.source_embedding, source, self.config.pad_id)
@@ -196,7 +196,7 @@ class Transformer(nn.Module):
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
 
-        Raises UsageError where a text is longer than learned positions reach.
+        Raises UsageError if a text is longer than learned positions reach.
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state

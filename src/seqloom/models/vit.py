@@ -161,7 +161,7 @@ class ViT(nn.Module):
         """images `(rows, channels, height, width of the image)` -> `(rows, 1 + patches, width)`, [CLS] first.
 
         sources `(rows, patches)`: which patch's embedding is used at each place, -1 for [mask]; by default
-        its own. Raises UsageError where an image is not made of whole patches, or has other channels.
+        its own. Raises UsageError if an image is not made of whole patches, or has other channels.
         """
         hidden: Tensor = self.stack(self._embed(images, sources), ALL_PATCHES)[0]
         return hidden

@@ -21,7 +21,7 @@ def added_token(content: str) -> dict[str, object]:
 def check_added(
     tokens: Sequence[str], entries: Mapping[str, int], spelled: Collection[bytes]
 ) -> None:
-    """Raises UsageError where some cannot be added to a tokenizer whose entries spell these bytes."""
+    """Raises UsageError if some cannot be added to a tokenizer whose entries spell these bytes."""
     if len(tokens) > MOST:
         raise UsageError(f"data.add_tokens must be at most {MOST:,}, but are {len(tokens):,}")
     seen = set[str]()
@@ -55,7 +55,7 @@ def with_added(tokenizer: StoredTokenizer, tokens: Sequence[str]) -> tuple[Store
 
 
 def check_whole(tokenizer: StoredTokenizer, tokens: Sequence[str], first: int) -> None:
-    """Raises UsageError where one of these new entries, from id `first` on, is not what its text becomes."""
+    """Raises UsageError if one of these new entries, from id `first` on, is not what its text becomes."""
     for number, ids in enumerate(tokenizer.encode(tokens)):
         if ids != [first + number]:
             raise UsageError(

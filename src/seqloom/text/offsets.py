@@ -52,7 +52,7 @@ def _extended(text: str, spans: list[Span]) -> list[Span]:
 
 
 def covering(offsets: Sequence[Span], begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token that overlap `text[begin:end]`; None where none does. Offsets are those of
+    """The first and the last token that overlap `text[begin:end]`; None if none does. Offsets are those of
     `offsets_of`."""
     overlapping = [
         token

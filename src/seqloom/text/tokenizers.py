@@ -107,7 +107,7 @@ class TextTokenizer:
         """The ids of each text, without special tokens around it.
 
         The only special id is `<unk>`, once for each unknown character or word, where `has_unknown`. Raises
-        UsageError where a text is not a string or holds half a character (a lone surrogate).
+        UsageError if a text is not a string or holds half a character (a lone surrogate).
         """
         prepare_for_fork()
         with panics_are_errors("encode"):
@@ -121,7 +121,7 @@ class TextTokenizer:
         return TextTokenizer(self.kind, with_sentinels(self._learned, count), self.normalisation)
 
     def with_mask(self) -> TextTokenizer:
-        """A new tokenizer of a masked language model. Raises UsageError where a text could spell the mask."""
+        """A new tokenizer of a masked language model. Raises UsageError if a text could spell the mask."""
         if self.kind == "whitespace":
             raise UsageError(
                 f"data.tokenizer must be another one where there are masks, since the words of whitespace"
@@ -130,7 +130,7 @@ class TextTokenizer:
         return TextTokenizer(self.kind, with_mask(self._learned), self.normalisation)
 
     def with_added_tokens(self, tokens: Sequence[str]) -> TextTokenizer:
-        """The same tokenizer with these entries at its end. Raises UsageError where they cannot be added."""
+        """The same tokenizer with these entries at its end. Raises UsageError if they cannot be added."""
         check_added(tokens, self._tokenizer.get_vocab(), set(self.token_bytes))
         changed = TextTokenizer(
             self.kind,
@@ -214,7 +214,7 @@ class TextTokenizer:
         """The text of the ids. Special ids, `<unk>` too, add nothing to it.
 
         Words are joined by one space; with wordpiece and unigram no space begins a text. Bytes that are no
-        whole character become U+FFFD, as a model may end in the middle of one. Raises UsageError where an id
+        whole character become U+FFFD, as a model may end in the middle of one. Raises UsageError if an id
         is outside of the vocabulary.
         """
         check_ids(ids, self.vocabulary_size)
@@ -328,8 +328,8 @@ def train_tokenizer(
     ids, in any order and on any number of threads. Case is kept; `normalisation` "nfc" composes characters
     (Unicode form C) in training and in encoding.
 
-    Raises UsageError where the kind is unknown, where `vocabulary` is too small (the smallest is named), or
-    where a text is not a string or holds half a character; DataError where there is no text.
+    Raises UsageError if the kind is unknown, where `vocabulary` is too small (the smallest is named), or
+    where a text is not a string or holds half a character; DataError if there is no text.
     """
     kind = str(tokenizer_kind(kind))
     if kind not in KINDS:
@@ -371,7 +371,7 @@ def _recognised(content: object) -> tuple[str, Normalisation, bool]:
 
 
 def _without_learned(content: object) -> dict[object, object]:
-    """A `tokenizer.json` without what training decides. Raises ValueError where it holds no tokenizer."""
+    """A `tokenizer.json` without what training decides. Raises ValueError if it holds no tokenizer."""
     match content:
         case {"model": dict(model), **parts}:
             fixed = {key: value for key, value in model.items() if key not in ("vocab", "merges")}
@@ -389,7 +389,7 @@ def _alike(ours: object, theirs: object) -> bool:
 
 
 def _scored(entries: list[tuple[str, float]], merges: Merges) -> Learned:
-    """The vocabulary of unigram. Raises ValueError or TypeError where it is none."""
+    """The vocabulary of unigram. Raises ValueError or TypeError if it is none."""
     scores = [score for _, score in entries]
     vocabulary = {piece: i for i, (piece, _) in enumerate(entries)}
     if len(vocabulary) < len(entries):
@@ -400,7 +400,7 @@ def _scored(entries: list[tuple[str, float]], merges: Merges) -> Learned:
 
 
 def _check_learned(kind: str, learned: Learned) -> None:
-    """Raises ValueError where ids would be lost, shared or not what the kind promises."""
+    """Raises ValueError if ids would be lost, shared or not what the kind promises."""
     vocabulary, merges, _ = learned
     ids = vocabulary.values()
     if not all(type(i) is int for i in ids) or sorted(ids) != list(range(len(vocabulary))):

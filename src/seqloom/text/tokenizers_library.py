@@ -41,7 +41,7 @@ def checked_batch(texts: Iterable[str]) -> list[str]:
 
 
 def check_ids(ids: Sequence[int], size: int) -> None:
-    """Raises UsageError where an id is outside of a vocabulary of this size."""
+    """Raises UsageError if an id is outside of a vocabulary of this size."""
     if len(ids) and (min(ids) < 0 or max(ids) >= size):
         wrong = next(i for i in ids if not 0 <= i < size)
         raise UsageError(

@@ -45,7 +45,7 @@ def learn(
     minimum_count: int = 1,
 ) -> Learned:
     """At most `vocabulary` entries; of words those that occur at least `minimum_count` times. Raises
-    UsageError where there must be more, DataError where the texts are empty."""
+    UsageError if there must be more, DataError if the texts are empty."""
     learn_kind = LEARN[kind]
     if minimum_count > 1:
         learn_kind = partial(_words, kind=kind, minimum_count=minimum_count)
@@ -53,7 +53,7 @@ def learn(
 
 
 def require_vocabulary(kind: str, vocabulary: int, smallest: int, why: str = "") -> None:
-    """Raises UsageError where a vocabulary is too small for its kind."""
+    """Raises UsageError if a vocabulary is too small for its kind."""
     if vocabulary < smallest:
         raise UsageError(
             f"the vocabulary must have at least {smallest} entries for the kind {kind!r}{why}"

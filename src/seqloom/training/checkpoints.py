@@ -68,7 +68,7 @@ class TrainerState:
     """Why training is over: max_steps, target, patience or the name of a signal; None before."""
     threads: int = 0
     kernels: str = ""
-    """What else the last bits of the numbers depend on; empty where an older version wrote it."""
+    """What else the last bits of the numbers depend on; empty if an older version wrote it."""
     settings: dict[str, object] = field(default_factory=dict)
     """Settings that a resumed run must keep."""
 
@@ -96,7 +96,7 @@ def save_checkpoint(
     """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer. `low_rank`: what LoRA
     keeps beside the merged model (`layers/low_rank.py`).
 
-    Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing
+    Raises FolderError if there is no room, TrainingError if a value is not finite; then nothing
     half-written is left.
     """
     weights = model_tensors(model)
@@ -182,7 +182,7 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_model_tensors(model: nn.Module, path: Path) -> None:
-    """Raises FolderError where names, shapes or kinds of numbers are not the model's, or a value is not
+    """Raises FolderError if names, shapes or kinds of numbers are not the model's, or a value is not
     finite."""
     check_weights(model, tensors_in(path), path)
     # names were checked; tied tensors are stored once
@@ -198,7 +198,7 @@ class TensorHeader(NamedTuple):
 
 
 def check_weights(model: nn.Module, stored: Mapping[str, TensorHeader], path: Path) -> None:
-    """Raises FolderError where names, shapes or kinds of numbers are not those of the model (which may be on
+    """Raises FolderError if names, shapes or kinds of numbers are not those of the model (which may be on
     the meta device: nothing is allocated)."""
     expected = model_tensors(model)
     wrong = [f"{name} is missing" for name in expected.keys() - stored.keys()]
@@ -217,7 +217,7 @@ def check_weights(model: nn.Module, stored: Mapping[str, TensorHeader], path: Pa
 
 
 def tensors_in(path: Path) -> dict[str, TensorHeader]:
-    """What is in a safetensors file, from its header. Raises FolderError where it is none."""
+    """What is in a safetensors file, from its header. Raises FolderError if it is none."""
     return {
         name: TensorHeader(tuple(entry["shape"]), entry["dtype"])
         for name, entry in read_header(path).entries.items()
@@ -225,7 +225,7 @@ def tensors_in(path: Path) -> dict[str, TensorHeader]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name. Raises FolderError where it is none, or a value is not finite."""
+    """The tensors of a file by name. Raises FolderError if it is none, or a value is not finite."""
     tensors_in(path)
     tensors = load_file(files.regular(path))
     if broken := not_finite(tensors):
@@ -279,7 +279,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that its manifest confirms, and what was skipped and why.
 
-    Raises FolderError where there are checkpoints, but all are damaged.
+    Raises FolderError if there are checkpoints, but all are damaged.
     """
     skipped: list[str] = []
     for path in checkpoints(folder):
@@ -297,8 +297,8 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 def run_files(folder: Path) -> manifest.FileList | None:
     """What vouches for the files of a run beside its checkpoints: its manifest, or while it is unfinished its
-    list, or where that is gone the newest checkpoint. None where nothing does: an older version left the run
-    unfinished. Raises FolderError where the list is damaged."""
+    list, or where that is gone the newest checkpoint. None if nothing does: an older version left the run
+    unfinished. Raises FolderError if the list is damaged."""
     if (listed := _listed_files(folder)) is not None:
         return listed
     newest, _ = newest_checkpoint(folder)
@@ -315,7 +315,7 @@ def _listed_files(folder: Path) -> manifest.FileList | None:
 
 
 def read_state(checkpoint: Path) -> TrainerState:
-    """Raises FolderError where the state is not one of this version's."""
+    """Raises FolderError if the state is not one of this version's."""
     try:
         return TrainerState(**files.read_json(checkpoint / STATE))
     except TypeError as error:

@@ -49,7 +49,7 @@ class World:
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all workers, on all workers. Raises TrainingError where one of them is gone."""
+        """The sum over all workers, on all workers. Raises TrainingError if one of them is gone."""
         if self.size == 1:
             return value
         total = value.to("cpu")
@@ -109,7 +109,7 @@ def _reduce(value: Tensor, operation: dist.ReduceOp.RedOpType) -> None:
 
 
 def _variable(name: str, default: int) -> int:
-    """A number that `torchrun` sets. Raises UsageError where it is none."""
+    """A number that `torchrun` sets. Raises UsageError if it is none."""
     value = os.environ.get(name, str(default))
     if value.isdecimal() and value.isascii() and len(value) < 10:
         return int(value)

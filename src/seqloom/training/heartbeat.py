@@ -94,7 +94,7 @@ def _worker(store: Store, rank: int) -> Worker:
 def _silent_worker(
     store: Store, own: Worker, others: list[Worker], limit: float, ended: threading.Event
 ) -> Worker | None:
-    """The first of the others to be given up; None where the work has ended before."""
+    """The first of the others to be given up; None if the work has ended before."""
     before = time.monotonic()
     beats: dict[int, int] = {}
     seen = dict.fromkeys((worker.rank for worker in others), before)

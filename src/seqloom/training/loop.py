@@ -48,7 +48,7 @@ class StepResult(NamedTuple):
     count: int  # type: ignore[assignment]
     """Trained tokens of the global batch."""
     gradient_norm: float | None
-    """‖gradient‖ before clipping; None where the objective updates the model itself."""
+    """‖gradient‖ before clipping; None if the objective updates the model itself."""
     learning_rate: float
 
 
@@ -83,7 +83,7 @@ class Trainer:
         """Trains from `state` until `total_steps`, the target, the end of patience or a signal;
         `state.stopped` says which.
 
-        Raises TrainingError where a gradient is not finite (before the update, so no checkpoint ever holds
+        Raises TrainingError if a gradient is not finite (before the update, so no checkpoint ever holds
         such a value) or a batch trains no token.
         """
         module = data_parallel(ModelWithLoss(self.model, self.objective), self.world)

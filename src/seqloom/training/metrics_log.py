@@ -24,7 +24,7 @@ Metrics = dict[str, Any]
 
 
 def append(folder: Path, record: Metrics) -> None:
-    """Appends a whole line to metrics.jsonl, or nothing where the disk is full (FolderError). Values that are
+    """Appends a whole line to metrics.jsonl, or nothing if the disk is full (FolderError). Values that are
     not finite become null."""
     line = (files.json_line(record) + "\n").encode()
     if files.is_there(folder / METRICS):
@@ -65,7 +65,7 @@ def cut(folder: Path, step: int, expected: object = None) -> None:
 
 
 def read(folder: Path) -> list[Metrics]:
-    """The lines of metrics.jsonl. Raises FolderError where it is damaged."""
+    """The lines of metrics.jsonl. Raises FolderError if it is damaged."""
     path = folder / METRICS
     if not files.is_there(path):
         return []
@@ -79,7 +79,7 @@ def read(folder: Path) -> list[Metrics]:
 
 
 def check(folder: Path, expected: object) -> None:
-    """Raises FolderError where metrics.jsonl is there and is not what it was (its `entry` in a manifest;
+    """Raises FolderError if metrics.jsonl is there and is not what it was (its `entry` in a manifest;
     older ones have none)."""
     if as_object(expected) is None:
         return

@@ -45,7 +45,7 @@ def register_objective(
     name: str, make: ObjectiveFactory, *, special_targets: Sequence[int] = ()
 ) -> None:
     """Makes an objective of one's own known: train.objective=NAME. `special_targets` are special ids that it
-    predicts beside `</s>`, such as `<delim>`: a model gives no probability to others. Raises UsageError where
+    predicts beside `</s>`, such as `<delim>`: a model gives no probability to others. Raises UsageError if
     the name is taken."""
     register("objective", name, PluginObjective(make, tuple(special_targets)), OBJECTIVES)
 

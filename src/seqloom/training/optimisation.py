@@ -56,7 +56,7 @@ def learning_rate(config: TrainConfig, step: int, total: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019); only matrices that are not embeddings decay.
 
-    Each group has a `scale`, the factor of its learning rate (`rate_scales`). Raises UsageError where nothing
+    Each group has a `scale`, the factor of its learning rate (`rate_scales`). Raises UsageError if nothing
     would be trained.
     """
     frozen = freeze(model, config.freeze)

@@ -27,7 +27,7 @@ class StreamStates:
         """Streams that this worker reads."""
 
     def get(self, streams: Tensor) -> State:
-        """The state in which these streams `(rows,)` continue; None where nothing was read yet."""
+        """The state in which these streams `(rows,)` continue; None if nothing was read yet."""
         return None if self._state is None else select_rows(self._state, streams)
 
     def set(self, streams: Tensor, state: State) -> None:

@@ -124,7 +124,7 @@ def build_corpus(
     """The store of these documents: opened where it exists, built where not.
 
     `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them.
-    `progress` hears the totals so far. Raises DataError where there is no document at all, FolderError where
+    `progress` hears the totals so far. Raises DataError if there is no document at all, FolderError if
     the disk is full.
     """
     meta = {"corpus": FORMAT, "end": tokenizer.special_ids.eos, **identity}
@@ -136,7 +136,7 @@ def build_corpus(
 
 
 def open_corpus(place: Path) -> CorpusStore | None:
-    """Maps a finished store; None where its files are not as long as they must be."""
+    """Maps a finished store; None if its files are not as long as they must be."""
     try:
         meta = files.read_json(place / META)
         totals, ended = Totals(**meta["totals"]), meta["end"] is not None

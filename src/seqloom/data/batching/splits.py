@@ -59,7 +59,7 @@ def stratified_split(
     `groups` `(rows,)` are numbers from 0, from `group_ids`: rows of one group stay together, under the label
     of its first row, and the share is met to within half a group; if all are larger, by the smallest. The
     k-th of the n rows of a label, in an order by seed, is at (k + 1/2) / n, a group at its middle: the first
-    on this line are taken. Raises UsageError where no label has two rows, or groups.
+    on this line are taken. Raises UsageError if no label has two rows, or groups.
     """
     count = len(labels)
     groups = np.arange(count) if groups is None else groups
@@ -139,7 +139,7 @@ def split_labelled(
     examples: Sequence[LabelledText], seed: int, *, stratified: bool = True
 ) -> NDArray[np.int64]:
     """Which examples are held out, in order: see `stratified_split`. Those with the same texts stay together,
-    as do those of one group; not `stratified` where labels are numbers. Raises UsageError where nothing can
+    as do those of one group; not `stratified` where labels are numbers. Raises UsageError if nothing can
     be parted."""
     numbers: dict[str, int] = {}
     first = ("".join(example.labels[:1]) if stratified else "" for example in examples)
@@ -150,7 +150,7 @@ def split_labelled(
 
 
 def hold_out(pieces: Iterable[DocumentPiece], seed: int) -> HeldOut:
-    """What to hold out of these documents, which are read once. Raises UsageError where too little would be
+    """What to hold out of these documents, which are read once. Raises UsageError if too little would be
     left to train."""
     count = characters = 0
     for piece in pieces:

@@ -84,7 +84,7 @@ def build_store(
 
     `tokenizers`: the columns in their order, and what tokenises each; their ids are of one vocabulary.
     `identity` tells what the records are (paths, sizes, hashes, read options) and what tokenises them. Raises
-    DataError where there is no record at all, FolderError where the disk is full.
+    DataError if there is no record at all, FolderError if the disk is full.
     """
     meta = {"format": FORMAT, "columns": list(tokenizers), **identity}
 
@@ -158,7 +158,7 @@ def _checksum(path: Path) -> list[int]:
 
 
 def _damage(place: Path, meta: JsonObject) -> str | None:
-    """What is wrong with the files of a finished store; None where they are as they were written."""
+    """What is wrong with the files of a finished store; None if they are as they were written."""
     try:
         stored = manifest.read_checked(place / META)
     except FolderError as error:
@@ -178,7 +178,7 @@ def _damage(place: Path, meta: JsonObject) -> str | None:
 
 
 def open_store(place: Path) -> TokenStore | None:
-    """Maps a finished store; None where its files are not as long as they must be."""
+    """Maps a finished store; None if its files are not as long as they must be."""
     try:
         columns = tuple(files.read_json(place / META)["columns"])
         tokens, offsets, lines = map_arrays(place)
@@ -189,7 +189,7 @@ def open_store(place: Path) -> TokenStore | None:
 
 
 def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int64]]:
-    """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or
+    """(tokens, offsets, lines) of a store. Raises OSError or ValueError if a file is missing or
     damaged."""
     dtype = _token_type((place / "tokens.bin.uint16").exists())
     path = place / f"tokens.bin.{dtype.name}"

@@ -27,8 +27,8 @@ Offsets = Sequence[tuple[int, int]]
 
 
 def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> EncodedDataset:
-    """The first of several answers is the one that is trained. Raises UsageError where windows would not move
-    on (`data.stride`), DataError where a question leaves no room for its context."""
+    """The first of several answers is the one that is trained. Raises UsageError if windows would not move
+    on (`data.stride`), DataError if a question leaves no room for its context."""
     origins: list[Origin] = []
     cuts: list[list[Window]] = []
     offsets: list[Offsets] = []
@@ -101,7 +101,7 @@ def encode_contexts(
 def windows_of(
     context_length: int, question_length: int, question: Question, options: EncodingOptions
 ) -> list[Window] | None:
-    """Windows over the tokens of a context; None where the question leaves no room for it and is skipped."""
+    """Windows over the tokens of a context; None if the question leaves no room for it and is skipped."""
     most = options.room(texts=2)
     if most is None:
         return [(0, context_length)]

@@ -58,7 +58,7 @@ class EncodingOptions:
     truncation: Truncation = field(default_factory=lambda: Truncation())
 
     def room(self, texts: int = 1) -> int | None:
-        """Tokens that a row of so many texts has room for, special ones not counted; None where there is no
+        """Tokens that a row of so many texts has room for, special ones not counted; None if there is no
         limit."""
         limits = [] if self.max_length is None else [self.max_length]
         if self.model_max_length is not None:
@@ -129,7 +129,7 @@ def encode_labelled(
     """Texts, or pairs of them, each with its label. `targets`: the examples -> what `EncodedBatch.targets`
     has.
 
-    Raises DataError where a text is longer than the model reads, `data.max_length` truncates nothing and
+    Raises DataError if a text is longer than the model reads, `data.max_length` truncates nothing and
     such texts are not skipped.
     """
 
@@ -293,7 +293,7 @@ def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]],
 
 
 def scores_of(chunk: Sequence[LabelledText]) -> Targets:
-    """The number of each pair, nan where there is none."""
+    """The number of each pair, nan if there is none."""
     return np.array(
         [float(example.labels[0]) if example.labels else np.nan for example in chunk], np.float32
     )

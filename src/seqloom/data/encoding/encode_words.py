@@ -35,7 +35,7 @@ def encode_tagged(
 ) -> EncodedDataset:
     """`tag_id`: (example, number of the word) -> the id of its tag, IGNORE where it has none that is known.
 
-    Raises UsageError where windows would not move on (`data.stride`).
+    Raises UsageError if windows would not move on (`data.stride`).
     """
     origins: list[Origin] = []
     windows: list[list[Window]] = []

@@ -68,7 +68,7 @@ class EncodedRow(NamedTuple):
 
     tokens: list[int]
     second_start: int
-    """Where the second text begins; the end where there is none."""
+    """Where the second text begins; the end if there is none."""
 
 
 def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowTemplate:

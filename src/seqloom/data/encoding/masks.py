@@ -98,7 +98,7 @@ class MaskOptions:
 
 
 def _is_in_word(byte: bytes) -> bool:
-    """Whether a byte is of a letter or a digit, or of a character beyond ASCII; False where there is none."""
+    """Whether a byte is of a letter or a digit, or of a character beyond ASCII; False if there is none."""
     return byte.isalnum() or byte >= b"\x80"
 
 

@@ -17,7 +17,7 @@
     document-rotation     the text from a random token on, and then its beginning
     deletion, masking     tokens are left out, or become M
 
-X, Y, Z are the sentinels in their order, M is the mask, or the first sentinel where there is none. In `bert`
+X, Y, Z are the sentinels in their order, M is the mask, or the first sentinel if there is none. In `bert`
 a tenth of the corrupted tokens becomes a random one. A protected id, such as `<unk>`, is never corrupted.
 All functions are pure: the same ids and the same state of the generator give the same result.
 """
@@ -188,7 +188,7 @@ BART_NOISE: dict[str, Noise] = {
 
 
 def check_noise(names: tuple[str, ...]) -> None:
-    """Raises UsageError where these cannot follow each other."""
+    """Raises UsageError if these cannot follow each other."""
     known = ", ".join((*T5_NOISE, *BART_NOISE))
     for name in names:
         if name not in T5_NOISE and name not in BART_NOISE:

@@ -23,7 +23,7 @@ def windows(length: int, room: int, stride: int) -> list[Window]:
     more.
 
     Where there are several, all are full: the last one begins `room` before the end. An empty text has one
-    window, (0, 0). Raises UsageError where windows would not move on.
+    window, (0, 0). Raises UsageError if windows would not move on.
     """
     _check(room, stride)
     if length <= room:
@@ -37,7 +37,7 @@ def word_windows(sizes: Sequence[int], room: int, stride: int) -> list[Window]:
 
     No word is cut, except one that alone has more than `room` tokens: its first `room` are read. A word of no
     tokens keeps its place. Neighbours share as many words as have at most `stride` tokens. Raises UsageError
-    where windows would not move on.
+    if windows would not move on.
     """
     _check(room, stride)
     total = [0, *accumulate(min(size, room) for size in sizes)]  # tokens before each word

@@ -56,7 +56,7 @@ def new_member(
 def members(file: DataFile) -> Iterator[tuple[list[Member], list[str]]]:
     """The files in a folder or `.zip`, however deep, in order of their names, and the names of those left
     out: README and the like; hidden ones are passed over. They can be opened inside the context. Raises
-    DataError where an archive is damaged or locked."""
+    DataError if an archive is damaged or locked."""
     with ExitStack() as stack:
         if file.path.lower().endswith(".zip"):
             found = _of_archive(file, stack)

@@ -68,13 +68,13 @@ class Header(NamedTuple):
         return self.error(f"there is no {where} (found: {listed(self.names)}{hint})")
 
     def require(self, setting: str, name: str) -> None:
-        """Raises DataError where a column that a setting names is missing."""
+        """Raises DataError if a column that a setting names is missing."""
         for part in self.parts(name):
             if part not in self.names:
                 raise self.missing(part, f"{self.what} {part!r} for data.{setting}")
 
     def named(self, setting: str) -> str | None:
-        """The column that a setting names. Raises DataError where it is missing."""
+        """The column that a setting names. Raises DataError if it is missing."""
         name: str | None = vars(self.file.options)[setting]
         if name is not None:
             self.require(setting, name)
@@ -91,7 +91,7 @@ class Header(NamedTuple):
         return next(filter(None, map(self.column, known)), None)
 
     def column(self, known: str) -> str | None:
-        """The column of just this name, else the one of this name in other case. Raises DataError where there
+        """The column of just this name, else the one of this name in other case. Raises DataError if there
         are two of those."""
         if known in self.names:
             return known
@@ -104,7 +104,7 @@ class Header(NamedTuple):
         return same[0] if same else None
 
     def find(self, setting: str, title: str, known: Sequence[str]) -> str:
-        """The column that a setting names, else the first with a known name. Raises DataError where there is
+        """The column that a setting names, else the first with a known name. Raises DataError if there is
         none."""
         column = self.named(setting) or self.first(known)
         if column is None:
@@ -133,7 +133,7 @@ class Row(NamedTuple):
     line: int
 
     def text(self, role: str, *, loose: bool = False) -> str:
-        """The text of a role. Raises DataError where it is none, `loose` where it is neither a number, yes or
+        """The text of a role. Raises DataError if it is none, `loose` where it is neither a number, yes or
         no, nothing, nor a list. Nothing is an empty text where bad rows may be skipped, as in an empty cell
         of a csv file."""
         value = self.values[role]
@@ -181,7 +181,7 @@ class TableSchema:
     """Which columns of a table a task reads, and what record a row makes."""
 
     choose: Callable[[Header], dict[str, str]]
-    """Role -> the column to read; raises DataError where that is not known."""
+    """Role -> the column to read; raises DataError if that is not known."""
     record: Callable[[dict[str, str], DataFile, int], Iterator[Record]]
     """(role -> text, file, line) -> the record; none where the row is left out, which is counted."""
     settings: tuple[str, ...]
@@ -189,7 +189,7 @@ class TableSchema:
     known: frozenset[str]
     """Names by which a header is recognised."""
     headerless: tuple[str, ...]
-    """Roles of the columns of a table without a header where no setting names them; empty where settings
+    """Roles of the columns of a table without a header where no setting names them; empty if settings
     must."""
     loose: tuple[str, ...] = ()
     """Roles that need not be text: a number, yes or no, nothing, or a list, whose items UNIT ends."""
@@ -240,7 +240,7 @@ def full_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[R
 
 
 def source_and_target(header: Header) -> tuple[str, str] | None:
-    """The columns of source and target, by setting or by guess; None where neither helps."""
+    """The columns of source and target, by setting or by guess; None if neither helps."""
     source, target = header.named("source"), header.named("target")
     if source is not None and target is not None:
         return source, target

@@ -53,7 +53,7 @@ class DataFile:
         self.report.skip(reason, self.path, line)
 
     def usable(self, read: Callable[[], T], reason: str, line: int) -> Iterator[T]:
-        """What `read` gives; nothing where it is wrong and what is wrong may be skipped."""
+        """What `read` gives; nothing if it is wrong and what is wrong may be skipped."""
         try:
             found = read()
         except DataError as error:
@@ -89,7 +89,7 @@ class DataFile:
         self.report.find(what, self.path, line)
 
     def clean(self, texts: list[str], line: int) -> list[str] | None:
-        """The texts, with U+FFFD for what is not a character where the policy is to replace it; None where
+        """The texts, with U+FFFD for what is not a character where the policy is to replace it; None if
         the row is skipped."""
         if not any(_NOT_TEXT.search(text) for text in texts):
             return texts

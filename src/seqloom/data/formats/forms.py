@@ -44,7 +44,7 @@ def form_or(otherwise: str, path: str, options: DataConfig) -> str:
 
 
 def read_rows(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
-    """The rows of a table. Raises UsageError where the form is that of no table."""
+    """The rows of a table. Raises UsageError if the form is that of no table."""
     if form not in TABLES:
         raise UsageError(
             f"{place(file.path)}: a table must be in one of the forms {', '.join(TABLES)}, but the form is"

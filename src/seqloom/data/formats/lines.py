@@ -78,7 +78,7 @@ def scan_lines(
     """Every line of a file, those to skip too; only repairs and oddities are counted in `report`. `open_file`
     opens what is not a file of its own, such as one in an archive; `path` is then only for messages.
 
-    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is not text (an
+    Raises DataError if the file cannot be opened or read, is empty (unless it may be), is not text (an
     archive, a PDF, UTF-16 read as something else), ends in zeros or has a line over `max_line_bytes`; with
     `on_bad_line="error"` also where a line is not in `encoding` or holds a NUL. Raises UsageError for an
     encoding that cannot be read.
@@ -129,7 +129,7 @@ def scan_lines(
 
 
 def line_codec(encoding: str) -> str:
-    """Python's name of a text encoding. Raises UsageError where there is none or its lines do not end in byte
+    """Python's name of a text encoding. Raises UsageError if there is none or its lines do not end in byte
     0x0A."""
     try:
         newline = "\n".encode(encoding)
@@ -208,7 +208,7 @@ _KINDS = (
 
 
 def _refuse_disguise(raw: bytes, codec: str, path: str) -> None:
-    """Raises DataError where the first line begins as another kind of file does."""
+    """Raises DataError if the first line begins as another kind of file does."""
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             if encoding != codec:
@@ -225,7 +225,7 @@ def _looks_like(encoding: str, evidence: str) -> str:
 
 
 def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int) -> None:
-    """Raises DataError where the zeros mean wide characters, or a file whose end was never written.
+    """Raises DataError if the zeros mean wide characters, or a file whose end was never written.
 
     `rest` is what follows an unfinished line; at most 64 MiB of it are read.
     """

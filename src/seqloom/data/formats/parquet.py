@@ -37,7 +37,7 @@ def parquet_objects(
 ) -> Iterator[tuple[int, JsonObject]]:
     """Each row, from 1, and its values in the columns that `choose` takes.
 
-    Raises MissingExtraError where pyarrow is not installed, DataError where the file is not what it must be.
+    Raises MissingExtraError if pyarrow is not installed, DataError if the file is not what it must be.
     """
     try:
         arrow, parquet = (

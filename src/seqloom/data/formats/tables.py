@@ -259,7 +259,7 @@ def _is_header(cells: list[str], options: DataConfig, schema: TableSchema) -> bo
 
 
 def _are_numbered(options: DataConfig, schema: TableSchema) -> bool:
-    """Whether settings name the columns of a table without a header by number. Raises UsageError where they
+    """Whether settings name the columns of a table without a header by number. Raises UsageError if they
     name them otherwise."""
     named = _named_columns(options, schema)
     for setting, names in named.items():
@@ -272,7 +272,7 @@ def _are_numbered(options: DataConfig, schema: TableSchema) -> bool:
 
 
 def _check_header(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
-    """Raises DataError where a header has one column and more are read, or two of the same name."""
+    """Raises DataError if a header has one column and more are read, or two of the same name."""
     if len(schema.headerless) != 1:
         _refuse_one_column(head, text, schema)
     refuse_repeated_names(head, text.file)
@@ -304,7 +304,7 @@ def _refuse_one_column(head: TableRow, text: DelimitedText, schema: TableSchema)
 
 
 def _check_headerless(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
-    """Notes how a table without a header is read whose columns no setting names. Raises DataError where it
+    """Notes how a table without a header is read whose columns no setting names. Raises DataError if it
     does not have as many as the schema."""
     roles, file = schema.headerless, text.file
     if len(roles) != 1:

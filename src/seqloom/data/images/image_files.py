@@ -71,7 +71,7 @@ def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Pi
     """The pictures of what a user named, in order; not `labelled`: without their labels, which need not
     exist.
 
-    Raises DataError where a file is not what it must be, UsageError where nothing that can be read was named.
+    Raises DataError if a file is not what it must be, UsageError if nothing that can be read was named.
     """
     for source in sources(paths, labelled=labelled):
         if source.kind == "idx":
@@ -126,7 +126,7 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
 
 
 def _check_idx_images(path: str) -> None:
-    """Raises DataError where a file does not hold IDX images."""
+    """Raises DataError if a file does not hold IDX images."""
     begin = _first_bytes(path)
     if begin == LABELS:
         raise DataError(
@@ -337,7 +337,7 @@ def decoded(path: str) -> NDArray[np.uint8]:
     """An image file as `(height, width, channels)`, turned upright as its camera says; transparency is
     dropped.
 
-    Raises MissingExtraError where Pillow is not installed, DataError where the file is no whole image of 8
+    Raises MissingExtraError if Pillow is not installed, DataError if the file is no whole image of 8
     bits a channel.
     """
     try:

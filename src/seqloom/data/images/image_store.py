@@ -72,7 +72,7 @@ class ImageStore:
         return place(path, number)
 
     def numbered(self, names: tuple[str, ...]) -> ImageStore:
-        """The same with the labels of a model. Raises DataError where a label is none of these."""
+        """The same with the labels of a model. Raises DataError if a label is none of these."""
         ids = {name: index for index, name in enumerate(names)}
         for number, name in enumerate(self.names):
             if name not in ids:
@@ -96,7 +96,7 @@ def build_image_store(
 ) -> ImageStore:
     """The store of these pictures: opened where it exists, built where not.
 
-    Raises DataError where there is no picture, FolderError where the disk is full.
+    Raises DataError if there is no picture, FolderError if the disk is full.
     """
     meta = {"format": FORMAT, "preprocessing": preprocessing.to_json(), **identity}
 
@@ -139,7 +139,7 @@ def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Pa
 
 
 def open_image_store(folder: Path) -> ImageStore | None:
-    """Maps a finished store; None where its files are not as long as they must be."""
+    """Maps a finished store; None if its files are not as long as they must be."""
     try:
         stored = files.read_json(folder / "places.json", limit=2**32)
         labels = np.load(files.regular(folder / "labels.npy"), mmap_mode="r", allow_pickle=False)

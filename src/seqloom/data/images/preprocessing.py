@@ -104,7 +104,7 @@ class Preprocessing:
     @classmethod
     def from_json(cls, given: object, size: int, channels: int) -> Preprocessing:
         """For a model that reads so many channels and, unless the file says otherwise, images of this size.
-        Raises UsageError where the file demands what is not done here."""
+        Raises UsageError if the file demands what is not done here."""
         content = as_object(given)
         if content is None:
             raise UsageError("must be a JSON object, but is none")

@@ -58,7 +58,7 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
 
 
 def _refuse_parts(members: Sequence[Member], whole: DataFile) -> None:
-    """Raises DataError where several folders hold folders of the same names, such as train/pos and
+    """Raises DataError if several folders hold folders of the same names, such as train/pos and
     test/pos."""
     inner = {member.parts[:2] for member in members if len(member.parts) > 2}
     names = Counter(name for _, name in inner)

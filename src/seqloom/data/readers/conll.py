@@ -33,7 +33,7 @@ BY_ANNOTATOR = ".iob2"
 
 def sentences(file: DataFile) -> Iterator[tuple[int, list[Line]]]:
     """The lines between blank ones, and which sentence they are, from 1; one with a bad line is skipped.
-    Raises DataError where there are more than MOST_LINES."""
+    Raises DataError if there are more than MOST_LINES."""
     for number, block in enumerate(_blocks(file), start=1):
         for line in block:
             if line.problem is not None:

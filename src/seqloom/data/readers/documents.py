@@ -54,7 +54,7 @@ def corpus_files(
     """The files behind what was named: files, folders (all that can be read in them, however deep) and
     patterns, in order.
 
-    Says what is left out of a folder. Raises UsageError where the form cannot be a corpus; DataError where
+    Says what is left out of a folder. Raises UsageError if the form cannot be a corpus; DataError if
     nothing is found or where a file can be read only once.
     """
     if data.format == "parallel":

@@ -34,7 +34,7 @@ class LabelledText(NamedTuple):
     text: str
     second: str | None
     labels: tuple[str, ...]
-    """One, or any number where a text may have several; empty where nothing is known. A number for
+    """One, or any number where a text may have several; empty if nothing is known. A number for
     similarity, as it was written."""
     group: str | None
     """What must stay together when data are split."""
@@ -65,7 +65,7 @@ class TaggedWords(NamedTuple):
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """As many as words; empty where nothing is known."""
+    """As many as words; empty if nothing is known."""
     path: str
     line: int
     """Of the first word; the others follow it, but for comments and what is no word."""
@@ -95,7 +95,7 @@ class Question(NamedTuple):
     question: str
     context: str
     answers: tuple[GoldAnswer, ...]
-    """Those that people gave; empty where there is none."""
+    """Those that people gave; empty if there is none."""
     group: str | None
     """Its article, which stays on one side of a split."""
     path: str
@@ -112,7 +112,7 @@ class ChoiceQuestion(NamedTuple):
     text: str
     options: tuple[str, ...]
     answer: int | None
-    """Which of them is right; None where that is not known."""
+    """Which of them is right; None if that is not known."""
     path: str
     line: int | None
 

@@ -35,7 +35,7 @@ class InputRow(NamedTuple):
     line: int
     """Its first line, or the number of the row."""
     values: dict[str, object]
-    """Column -> what it holds; empty where the row cannot be read."""
+    """Column -> what it holds; empty if the row cannot be read."""
     reason: str = ""
     """Why it cannot be read."""
 

@@ -34,7 +34,7 @@ KNOWN = frozenset((*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name i
 
 
 def labelled_schema(*, pairs: bool | None, answers: bool, number: bool) -> TableSchema:
-    """`pairs`: whether there are two texts, None where the header says so; `answers`: whether there are
+    """`pairs`: whether there are two texts, None if the header says so; `answers`: whether there are
     labels, which are scores where `number` is set."""
     title, known = ("score", SCORES) if number else ("label", LABELS)
     headerless = ("text", "second")[: 1 + bool(pairs)]
@@ -78,7 +78,7 @@ def text_columns(
     header: Header, *, pairs: bool | None, any_pair: bool, known: Sequence[str] = TEXTS
 ) -> dict[str, str]:
     """The columns of the text (several are joined) and of the second one, where there is one. Raises
-    DataError where they are not known."""
+    DataError if they are not known."""
     columns, text = header.by_name(), header.named("text")
     second = None if pairs is False else header.named("second")
     for couple in () if pairs is False else PAIRS if any_pair else PAIRS[:-1]:
@@ -127,7 +127,7 @@ def labelled_record(
 
 
 def refuse_columns(options: DataConfig) -> None:
-    """Raises UsageError where a setting for tables is given and there is no table."""
+    """Raises UsageError if a setting for tables is given and there is no table."""
     for setting in ("text", "second", "label", "score", "group"):
         if vars(options)[setting] is not None:
             raise UsageError(

@@ -213,7 +213,7 @@ def _names(labels: DataFile) -> dict[str, str] | None:
 
 
 def _example(record: Record, file: DataFile, answers: bool, number: bool) -> LabelledText | None:
-    """None where the row is left out, which is counted."""
+    """None if the row is left out, which is counted."""
     fields, line = record.fields, record.line
     labels: tuple[str, ...] | None = ()
     if answers:

@@ -43,7 +43,7 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     """What is odd in examples to train on, in sentences: labels of one example, far more examples of one
     label than of another, texts that are repeated, with the same or other labels.
 
-    Raises DataError where all have one label, and where two labels differ only in case, white space or how a
+    Raises DataError if all have one label, and where two labels differ only in case, white space or how a
     number is written.
     """
     first: dict[str, LabelledText] = {}
@@ -81,7 +81,7 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
 
 
 def check_numbers(examples: Sequence[LabelledText]) -> None:
-    """Raises DataError where numbers to train on do not differ."""
+    """Raises DataError if numbers to train on do not differ."""
     numbers = {float(label) for label, _ in labels_of(examples)}
     if len(numbers) < 2:
         raise _all_alike("different numbers", [f"{number:g}" for number in numbers], examples)
@@ -162,7 +162,7 @@ def check_known(
 ) -> list[str]:
     """A sentence on labels (or tags) that a model does not have, if there are any and they may be.
 
-    Raises DataError where they may not.
+    Raises DataError if they may not.
     """
     known = frozenset(order)
     unknown = [(label, example) for label, example in labels_of(examples) if label not in known]

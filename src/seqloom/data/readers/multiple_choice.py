@@ -47,7 +47,7 @@ class _WrittenChoice(NamedTuple):
 
     choice: ChoiceQuestion
     label: str | None
-    """None where nothing is left to interpret."""
+    """None if nothing is left to interpret."""
     file: DataFile
 
     def error(self, message: str) -> DataError:
@@ -78,7 +78,7 @@ def read_choices(
 
 
 def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
-    """What the answers of these files count from; None where they are no numbers. Raises what `read_choices`
+    """What the answers of these files count from; None if they are no numbers. Raises what `read_choices`
     raises."""
     if options.answers_from is not None:
         return options.answers_from
@@ -190,7 +190,7 @@ def _guessed_options(header: Header) -> list[str]:
 
 
 def _written(row: Row, schema: TableSchema) -> _WrittenChoice | None:
-    """The choice of a row; None where the row is left out. Raises DataError where there are fewer than two
+    """The choice of a row; None if the row is left out. Raises DataError if there are fewer than two
     options, or a blank one before others."""
     options, keys = _options(row)
     rest = {role: value for role, value in row.values.items() if role in ("text", "label")}
@@ -291,7 +291,7 @@ def _answered(written: _WrittenChoice, base: Base | None) -> ChoiceQuestion:
 
 
 def _bases(tables: Sequence[_Table], options: DataConfig, report: ReadReport) -> list[Base | None]:
-    """What the answers of each table count from; None where they are no numbers of options, or where all that
+    """What the answers of each table count from; None if they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
     unknown = []
     for table in tables:

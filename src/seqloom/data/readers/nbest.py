@@ -85,7 +85,7 @@ def read_nbest(
     `score` names the field of the given score; by default it is `score` where the first hypothesis has that.
     Then all must have it.
 
-    Raises DataError for what is not such a list, naming file and line, or where there is none; with
+    Raises DataError for what is not such a list, naming file and line, or if there is none; with
     `data.on_bad_line=skip` such lists are counted and left out. Raises UsageError for a form that holds none.
     """
     form = _form(path, options)
@@ -158,7 +158,7 @@ def _scored(nbest: NBest, field: str | None, *, in_cells: bool) -> NBest:
 
 
 Make = Callable[[], "NBest | None"]
-"""Makes a list of what was read, without scores yet; None where it is left out."""
+"""Makes a list of what was read, without scores yet; None if it is left out."""
 
 
 def _of_json_lines(file: DataFile) -> Iterator[tuple[int, Make]]:
@@ -338,7 +338,7 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
     """The lines of a TSV file, the header first. A hypothesis's own field goes before one of the same name of
     its list.
 
-    Raises DataError where a text holds a tab or a line break, which have no place in it.
+    Raises DataError if a text holds a tab or a line break, which have no place in it.
     """
     references = ["ref"] if any(nbest.reference is not None for nbest in lists) else []
     others = list(dict.fromkeys(key for nbest in lists for key in nbest.others))

@@ -123,7 +123,7 @@ def _pairs(paths: list[str], options: DataConfig, report: ReadReport) -> Iterato
 def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
     """The files behind what was named: a prefix stands for two.
 
-    Raises as `read_pairs` does, and DataError where one can be read only once: who asks for files reads them
+    Raises as `read_pairs` does, and DataError if one can be read only once: who asks for files reads them
     several times.
     """
     is_prefix = len(paths) == 1 and _form(paths, data) == "parallel"
@@ -135,7 +135,7 @@ def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
 
 
 def refuse_pipe(path: str) -> None:
-    """Raises DataError where a file can be read only once."""
+    """Raises DataError if a file can be read only once."""
     if path == "-" or Path(path).is_fifo():
         raise DataError(
             "must be a file, for it is read several times, but is a pipe or standard input; save it as a file"
@@ -145,7 +145,7 @@ def refuse_pipe(path: str) -> None:
 
 
 def forms_of_pairs(paths: Sequence[str], options: DataConfig) -> set[str]:
-    """The form of these files. Raises UsageError or DataError where neither a setting nor a name says it."""
+    """The form of these files. Raises UsageError or DataError if neither a setting nor a name says it."""
     return {_form(paths, options)}
 
 
@@ -255,7 +255,7 @@ def paired_lines(
 ) -> Iterator[tuple[Line, Line]]:
     """The lines of two files that have the same number; a pair with a bad line is skipped.
 
-    Raises DataError where one file ends earlier; `unequal` says what must hold: (which, its lines, those of
+    Raises DataError if one file ends earlier; `unequal` says what must hold: (which, its lines, those of
     the other).
     """
     sides = [file.lines() for file in files]

@@ -50,7 +50,7 @@ _QUESTIONS, _CONTEXTS = (
 _ABOUT, _ANSWERS = ("id", "title"), ("answers", "answer", "answer_start", "is_impossible")
 """Names of columns that are recognised."""
 _IMPOSSIBLE = {"": None, "true": True, "1": True, "false": False, "0": False}
-"""What `is_impossible` may be, as a text too; None where nothing is said."""
+"""What `is_impossible` may be, as a text too; None if nothing is said."""
 
 
 def read_questions(
@@ -60,7 +60,7 @@ def read_questions(
     do are not read.
 
     Raises DataError with the question's id where a question or its context is blank, or an answer is not at
-    its offset; with `data.on_bad_line=skip` such questions are counted and left out. Raises DataError where a
+    its offset; with `data.on_bad_line=skip` such questions are counted and left out. Raises DataError if a
     file has no question.
     """
     reason = "question or answer that is not as it must be"
@@ -131,7 +131,7 @@ class _RawQuestion(NamedTuple):
         return self.row.file.error(f"question {name}: {problem}", self.line)
 
     def checked(self, answers: bool) -> Question | None:
-        """None where it is left out."""
+        """None if it is left out."""
         file = self.row.file
         question, context = self._text("question", "text"), self._text("context", "second")
         texts = file.clean([question, context], self.row.line)

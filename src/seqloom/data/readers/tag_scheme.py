@@ -28,7 +28,7 @@ class SpanTag(NamedTuple):
 
     prefix: str
     kind: str
-    """The type of the span, such as PER; empty where tags are B, I and O alone."""
+    """The type of the span, such as PER; empty if tags are B, I and O alone."""
 
     @property
     def begins(self) -> bool:
@@ -41,7 +41,7 @@ class SpanTag(NamedTuple):
 
 
 def span_tag(tag: str) -> SpanTag | None:
-    """None where the tag is O, or not a tag of a span."""
+    """None if the tag is O, or not a tag of a span."""
     found = _SPAN.fullmatch(tag)
     return None if found is None else SpanTag(found[1], found[2] or "")
 

@@ -51,7 +51,7 @@ def read_tagged(
     """The sentences of all files, one after the other; with `answers` false tags need not exist, and plain
     text will do.
 
-    Raises what the readers of the forms raise, and DataError where a file has no sentence.
+    Raises what the readers of the forms raise, and DataError if a file has no sentence.
     """
     nothing = "there is no sentence in it that can be used"
     for path in paths:

@@ -43,7 +43,7 @@ def read_tagged_spans(content: object, file: DataFile, answers: bool) -> Iterato
 def _sentence(
     item: object, file: DataFile, number: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Words and tags; None where the sentence is left out."""
+    """Words and tags; None if the sentence is left out."""
     parts = _parts(item, file, number)
     texts = file.clean([text for text, _ in parts], number)
     if texts is None:

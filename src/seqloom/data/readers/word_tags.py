@@ -17,7 +17,7 @@ def read_word_tags(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
 
     With `answers` false only the words are given, without what follows the last `_`. A word without a tag is
     left out, counted; a file of an archive in which most words have none is not a text, and is left out too.
-    Raises DataError where an archive is damaged or encrypted.
+    Raises DataError if an archive is damaged or encrypted.
     """
     if not file.path.lower().endswith(".zip"):
         for line in file.full_lines():

@@ -59,9 +59,9 @@ class MemoryTask:
     """Those that are probed by default."""
     shortest: int
     words: tuple[str, ...] = ()
-    """The words of the ids of inputs; empty where the inputs are numbers."""
+    """The words of the ids of inputs; empty if the inputs are numbers."""
     classes: tuple[str, ...] = ()
-    """The answers; empty where they are numbers."""
+    """The answers; empty if they are numbers."""
     draw: Callable[[np.random.Generator, int, int, bool], Examples]
     """(random numbers, rows, distance, held out) -> examples."""
     shorter: float = 0.0

@@ -95,7 +95,7 @@ def date_phrases(
     """Draws `train` pairs and twice `held_out` more: of years, and of forms, that the training pairs lack.
 
     Every tenth year is held out, and the form `full` or `long` of up to every fourth locale. A two-digit year
-    may mean any year of `years` that ends so. Raises MissingExtraError without Babel, UsageError where a
+    may mean any year of `years` that ends so. Raises MissingExtraError without Babel, UsageError if a
     locale is unknown or so many phrases that mean one date cannot be had.
     """
     if train < 1 or held_out < 0:
@@ -159,7 +159,7 @@ class DateReader:
     """
 
     def __init__(self, locales: Sequence[str], years: range = YEARS) -> None:
-        """Raises MissingExtraError without Babel, UsageError where Babel has no such locale."""
+        """Raises MissingExtraError without Babel, UsageError if Babel has no such locale."""
         _check_locales(locales)
         self.years = years
         self.shapes: dict[Writing, set[str]] = {}

@@ -51,7 +51,7 @@ class ChosenMaps(NamedTuple):
 
     part: str
     layer: int | None
-    """From 1; None where all layers and heads are shown."""
+    """From 1; None if all layers and heads are shown."""
     head: int | None
     weights: Tensor
     """`(layers, heads, queries, keys)`, each row summing to 1; of one head `(queries, keys)`."""
@@ -113,7 +113,7 @@ def choose_maps(
     maps: Mapping[str, Tensor], part: str | None, layer: int | None, head: int | None
 ) -> ChosenMaps:
     """The part that is asked for, by default the attention to a source, or else the first; all of its heads,
-    or one. Raises UsageError where there is none of that name or number."""
+    or one. Raises UsageError if there is none of that name or number."""
     part = part or ("cross" if "cross" in maps else next(iter(maps)))
     if part not in maps:
         raise UsageError(f"--part must be one of {', '.join(maps)}, but is {part}")

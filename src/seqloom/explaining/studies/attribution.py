@@ -1,6 +1,6 @@
 """What each word adds to a score F of an answer: the difference of two logits, or of two log-probabilities.
 
-    leave one out          F(x) - F(x without word i): replaced by the mask, or deleted where there is none
+    leave one out          F(x) - F(x without word i): replaced by the mask, or deleted if there is none
     integrated gradients   Σ over the word's features of (x - b) ∫ ∂F(b + α (x - b)) / ∂x dα, with b the
                            mask's embedding, else 0, or that of padding where the path from 0 is too steep (a
                            norm of small vectors): Sundararajan, Taly and Yan 2017. They sum to F(x) - F(b).
@@ -155,7 +155,7 @@ def integrated_gradients(
     """Between the input and one whose words are the first of the tokens `bases` (None: vectors of 0) from
     which the sum is exact enough, or else the one from which it is most exact.
 
-    Raises UsageError where the model reads its tokens in another way than by their embeddings, or where even
+    Raises UsageError if the model reads its tokens in another way than by their embeddings, or where even
     the finest sum is off by more than MOST_ERROR.
     """
     places = [place for word in words for place in word]
@@ -279,7 +279,7 @@ class _Path:
                 handle.remove()
 
     def check(self) -> None:
-        """Raises UsageError where other tokens are read otherwise than by their embeddings: by characters,
+        """Raises UsageError if other tokens are read otherwise than by their embeddings: by characters,
         n-grams, or a second table that is not on the path."""
         tokens, characters = self.batch.tokens.clone(), self.batch.characters.clone()
         rows, steps = self.rows, self.steps

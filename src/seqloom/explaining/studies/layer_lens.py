@@ -21,7 +21,7 @@ from seqloom.protocols import modules_of
 
 
 def decoder_stack(model: nn.Module) -> Stack:
-    """The stack of blocks that predicts tokens. Raises UsageError where there is none, or its norms come
+    """The stack of blocks that predicts tokens. Raises UsageError if there is none, or its norms come
     after."""
     stacks = {name.split(".")[-1]: stack for name, stack in modules_of(model, Stack).items()}
     stack = stacks.get("decoder", stacks.get("stack"))

@@ -106,7 +106,7 @@ class HubFamily:
         return keys
 
     def config_content(self, fields: JsonObject, config: object, hub_type: str) -> Fields:
-        """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""
+        """The keys of config.json of a model of ours. Raises UsageError if the family has not got it."""
         extra = {} if self.extra_keys is None else self.extra_keys(config)
         own = {
             key: fields[key] for key in OWN_KEYS if fields.get(key, OWN_KEYS[key]) != OWN_KEYS[key]

@@ -195,7 +195,7 @@ def label_keys(labels: Sequence[str]) -> Fields:
 
 def labels_of(content: JsonObject, where: object) -> tuple[str, ...]:
     """The names of labels, by number: those of id2label, or as many as num_labels says, two by default.
-    Raises FolderError where they are none."""
+    Raises FolderError if they are none."""
     named, count = content.get("id2label"), content.get("num_labels")
     place = printable(str(where))
     if named:

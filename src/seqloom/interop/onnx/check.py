@@ -136,7 +136,7 @@ def _pad_both_sides(values: Tensor, pad: int | bool) -> Tensor:
 def check(written: ModelGraphs, cases: list[Case], folder: Path) -> float:
     """The largest difference, as a share of the largest value, between the written graphs and `cases`.
 
-    Raises SeqloomError where it is above TOLERANCE.
+    Raises SeqloomError if it is above TOLERANCE.
     """
     graphs = written.graphs
     runs = [open_graph(graph, folder) for graph in graphs]

@@ -129,7 +129,7 @@ class general(TorchFunctionMode):  # reads as a statement: with general():
 
 
 def require_onnx() -> None:
-    """Raises MissingExtraError where the extra is not installed."""
+    """Raises MissingExtraError if the extra is not installed."""
     if any(find_spec(name) is None for name in ("onnx", "onnxruntime", "onnxscript")):
         raise MissingExtraError("an export to ONNX", "onnx")
 
@@ -137,7 +137,7 @@ def require_onnx() -> None:
 def write_graph(graph: Graph, folder: Path) -> None:
     """Writes `graph.file`, and beside it `.data` with the weights where they have more than 2 GB.
 
-    Raises SeqloomError where torch cannot export the module.
+    Raises SeqloomError if torch cannot export the module.
     """
     with _quiet():
         try:

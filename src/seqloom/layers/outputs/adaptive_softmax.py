@@ -140,7 +140,7 @@ class AdaptiveOutput(nn.Module):
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
         nats.
 
-        Raises UsageError where `smoothing` is not 0: its sum over all words would touch every cluster at
+        Raises UsageError if `smoothing` is not 0: its sum over all words would touch every cluster at
         every position.
         """
         if smoothing:

@@ -21,7 +21,7 @@ class Classes(NamedTuple):
 
     @classmethod
     def without(cls, size: int, ids: Sequence[int]) -> Classes:
-        """All but these ids. Raises UsageError where they are no ids of the vocabulary, or all of it."""
+        """All but these ids. Raises UsageError if they are no ids of the vocabulary, or all of it."""
         unique = {*ids}
         if not all(0 <= token_id < size for token_id in unique) or len(unique) >= size:
             raise UsageError(

@@ -98,7 +98,7 @@ class SampledOutput(nn.Module):
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> in training the
         sampled loss, else cross-entropy.
 
-        Draws from torch's global stream. Raises UsageError where `smoothing` is not 0 in training.
+        Draws from torch's global stream. Raises UsageError if `smoothing` is not 0 in training.
         """
         if not self.training:
             return self.full.loss(hidden, targets, smoothing)

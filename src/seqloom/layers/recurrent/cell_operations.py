@@ -102,9 +102,9 @@ class GateBlock(NamedTuple):
 
     bias: slice
     weight: slice | None
-    """In W_x; None where the group gets x itself."""
+    """In W_x; None if the group gets x itself."""
     gain: slice | None
-    """None where the group is not normalised."""
+    """None if the group is not normalised."""
     has_tanh: bool
     """Whether the group gets tanh of its input."""
 

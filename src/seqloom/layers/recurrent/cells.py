@@ -477,7 +477,7 @@ BUILT_IN = tuple(CELLS.values())
 
 
 def register_cell(name: str, cell: type[Cell]) -> None:
-    """Makes a cell of one's own known to every recurrent layer. Raises UsageError where the name is taken."""
+    """Makes a cell of one's own known to every recurrent layer. Raises UsageError if the name is taken."""
     register("cell", name, cell(), CELLS)
 
 

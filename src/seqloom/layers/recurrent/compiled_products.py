@@ -57,7 +57,7 @@ def gemm(
 
     An index picks the rows of a matrix: row i of the product's operand is row `index[i]` of the tensor; other
     rows of `out` keep their values. All are CPU tensors (`in_memory`); those with an index, and `out`, have
-    contiguous rows. Raises ValueError where sizes do not fit.
+    contiguous rows. Raises ValueError if sizes do not fit.
     """
     rows = len(a) if a_index is None else len(a_index)
     inner = len(b) if b_index is None else len(b_index)

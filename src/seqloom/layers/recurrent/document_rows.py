@@ -19,9 +19,9 @@ class Segments(NamedTuple):
     """`(segments, longest)`"""
     starts_document: Tensor | None
     """`(rows,)`: whether the first segment of a row begins a document, so that no state is carried into it;
-    None where no row's does."""
+    None if no row's does."""
     first: Tensor | None
-    """`(rows,)`: the first segment of each row; None where every row is one segment with its tokens at the
+    """`(rows,)`: the first segment of each row; None if every row is one segment with its tokens at the
     left."""
     last: Tensor
     """`(rows,)`: the last segment of each row."""

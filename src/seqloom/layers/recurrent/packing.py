@@ -28,15 +28,15 @@ class PackedOrder(NamedTuple):
     batch_sizes: list[int]
     """How many rows have each step; never rising."""
     sorted_indices: Tensor | None
-    """`(rows,)`: the row at each place of the first step; None where rows are not sorted."""
+    """`(rows,)`: the row at each place of the first step; None if rows are not sorted."""
     unsorted_indices: Tensor | None
     """The inverse of `sorted_indices`."""
     last: Tensor | None
-    """`(rows,)`, sorted: the packed position of each row's last real step; None where that is the last step
+    """`(rows,)`, sorted: the packed position of each row's last real step; None if that is the last step
     for all."""
     previous: Tensor | None
     """`(real steps,)`: the position of the state before each step, in a tensor of the initial states followed
-    by those after each step; None where that is a constant distance."""
+    by those after each step; None if that is a constant distance."""
 
 
 class RealSteps(NamedTuple):
@@ -141,7 +141,7 @@ def packed_in_place(sequences: Tensor, order: PackedOrder) -> IndexedRows:
 
 
 def sorted_with_positions(index: Tensor, count: int) -> tuple[Tensor | None, Tensor]:
-    """Different integers below `count` -> the same in ascending order (None where they are all there are),
+    """Different integers below `count` -> the same in ascending order (None if they are all there are),
     and the position of each one in `index`."""
     positions = torch.arange(len(index), device=index.device)
     position_of = index.new_full((count,), -1).index_copy_(0, index, positions)

@@ -324,7 +324,7 @@ def _order(keys: Integers, log10_p: Floats, weights: Floats) -> EstimatedOrder:
 
 
 def _floats(column: Sequence[bytes]) -> Floats:
-    """The numbers in a column, NaN where there is none."""
+    """The numbers in a column, NaN if there is none."""
     return np.fromiter(map(_number, column), np.float64, len(column))
 
 

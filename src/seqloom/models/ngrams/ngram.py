@@ -148,7 +148,7 @@ class Ngram(nn.Module):
         """Estimates the model from a corpus `u_1 .. u_L </s> u_1 .. </s> ...`, an array that may be
         memory-mapped.
 
-        Raises DataError where the corpus is empty or holds an id that no text has.
+        Raises DataError if the corpus is empty or holds an id that no text has.
         """
         c, predicted = config, config.predicted.numpy()
         orders = estimate(

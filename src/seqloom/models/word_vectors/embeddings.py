@@ -15,7 +15,7 @@ class WordEmbeddings(nn.Module):
     embedding: nn.Embedding
     """v, or w in GloVe."""
     output: nn.Embedding | None
-    """u, or w~ in GloVe; None where a word has one vector for both."""
+    """u, or w~ in GloVe; None if a word has one vector for both."""
     chosen: WhichVectors
 
     @property

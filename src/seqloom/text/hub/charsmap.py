@@ -51,7 +51,7 @@ class Charsmap:
         return NormalisedText("".join(found), spans)
 
     def _longest(self, content: bytes, position: int) -> tuple[int, str]:
-        """How many bytes from here the longest entry has, and its replacement; 0 where there is none."""
+        """How many bytes from here the longest entry has, and its replacement; 0 if there is none."""
         units = self._units
         node = _offset(units[0]) if units else 0
         length, place = 0, 0

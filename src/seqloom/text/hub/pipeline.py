@@ -84,7 +84,7 @@ ligature of 18 letters, needs most of those in use."""
 
 
 def check_growth(pipeline: Pipeline) -> None:
-    """Raises ValueError where what is done to a text, or to an entry, could make it too long: sixty steps
+    """Raises ValueError if what is done to a text, or to an entry, could make it too long: sixty steps
     that each double the letter a never end."""
     for part, component in (
         ("normalizer", pipeline.get("normalizer")),

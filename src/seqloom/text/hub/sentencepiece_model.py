@@ -39,7 +39,7 @@ class SentencePieceModel(NamedTuple):
     kind: Literal["unigram", "bpe"]
     pieces: list[SentencePiece]
     charsmap: bytes
-    """The normalisation of Unicode, as a table that `tokenizers.normalizers.Precompiled` reads; empty where
+    """The normalisation of Unicode, as a table that `tokenizers.normalizers.Precompiled` reads; empty if
     there is none."""
     add_dummy_prefix: bool
     """Whether a space is put before a text, so that its first word is a word like any other."""
@@ -52,7 +52,7 @@ class SentencePieceModel(NamedTuple):
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Raises FolderError where the file is missing or damaged, or is neither unigram nor bpe."""
+    """Raises FolderError if the file is missing or damaged, or is neither unigram nor bpe."""
     try:
         return _parsed(read_bytes(path, MAX_BYTES))
     except (ValueError, struct.error) as error:
@@ -128,7 +128,7 @@ def _message(content: Field) -> dict[int, Field]:
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, Field]]:
-    """Number and value of each field. Raises ValueError where the bytes are no message."""
+    """Number and value of each field. Raises ValueError if the bytes are no message."""
     position = 0
     while position < len(content):
         key, position = _varint(content, position)

@@ -44,7 +44,7 @@ ENCODER_DECODERS = ("t5", "bart", "marian")
 
 @final
 class TokenizerSpecials(NamedTuple):
-    """The ids of special tokens that the tokenizer itself names; None where it names none."""
+    """The ids of special tokens that the tokenizer itself names; None if it names none."""
 
     unk: int | None = None
     pad: int | None = None
@@ -55,7 +55,7 @@ class TokenizerSpecials(NamedTuple):
 
 def template_of(processor: Component | None) -> SpecialTokenTemplate:
     """What the `post_processor` of a `tokenizer.json` puts around two texts. Raises KeyError or TypeError
-    where it is damaged."""
+    if it is damaged."""
     if processor is None or processor["type"] == "ByteLevel":
         return SpecialTokenTemplate()
     if processor["type"] == "Sequence":
@@ -95,7 +95,7 @@ def special_ids_of(
     An encoder reads the template around a text; a decoder begins with `bos`. A decoder of the hub has no
     `<pad>` that is used for nothing else, so its pad is -1. What a model may write though it is no text (the
     sentinels of T5) is not forbidden. An id beyond the vocabulary is left out, and the tokenizer's own taken
-    (`notes_on_ids` says so). Raises FolderError where an id is none.
+    (`notes_on_ids` says so). Raises FolderError if an id is none.
     """
     family = str(config.get("model_type", ""))
     ids = {name: configured_id(config, name) for name in IDS}
@@ -160,7 +160,7 @@ def check_special_ids(content: JsonObject, path: Path) -> None:
 
 def configured_id(config: JsonObject, name: str, path: Path | None = None) -> int | None:
     """An id of the configuration, or the default of its family; the first where several end a text. Raises
-    FolderError where it is no id."""
+    FolderError if it is no id."""
     if name not in config:
         return DEFAULTS.get(str(config.get("model_type", "")), {}).get(name)
     value = config[name]

@@ -48,7 +48,7 @@ class PieceDecoder(NamedTuple):
     convert: Callable[[bytes], bytes]
     """A piece, as the step before left it -> the piece."""
     space_prefix: bytes | None = None
-    """What is dropped at the beginning of a text; None where this part does not decide it."""
+    """What is dropped at the beginning of a text; None if this part does not decide it."""
     space_suffix: bytes | None = None
     """The same at its end."""
 
@@ -67,7 +67,7 @@ class HubTokenBytes(NamedTuple):
 
 
 def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
-    """Raises ValueError where the decoder is of a kind that no text model of the hub has."""
+    """Raises ValueError if the decoder is of a kind that no text model of the hub has."""
     if decoder is None:
         return HubTokenBytes(str.encode, b" ")
     if decoder == WHOLE_WORDPIECE:

@@ -155,7 +155,7 @@ class HubTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens around it; the only special id is the unknown one.
 
-        Raises UsageError where a text is not a string or holds half a character (a lone surrogate).
+        Raises UsageError if a text is not a string or holds half a character (a lone surrogate).
         """
         prepare_for_fork()
         if self._marian:
@@ -232,7 +232,7 @@ class HubTokenizer:
         return changed
 
     def with_added_tokens(self, tokens: Sequence[str]) -> HubTokenizer:
-        """The same tokenizer with further entries. Raises UsageError where they cannot be added."""
+        """The same tokenizer with further entries. Raises UsageError if they cannot be added."""
         if self._marian:
             raise UsageError(
                 "data.add_tokens is not for a Marian, whose files are those of sentencepiece; leave it out"
@@ -339,7 +339,7 @@ class HubTokenizer:
         """The text of the ids. Special ids add nothing to it. Bytes that are no whole character become
         U+FFFD.
 
-        Raises UsageError where an id is outside of the vocabulary.
+        Raises UsageError if an id is outside of the vocabulary.
         """
         check_ids(ids, self.vocabulary_size)
         spelled = self.text_separator.join([piece for i in ids if (piece := self.token_bytes[i])])
@@ -474,7 +474,7 @@ def _reads_as_marian(config: JsonObject, settings: TokenizerSettings) -> bool:
 
 
 def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: str) -> None:
-    """Raises ValueError where ids are none, are shared, or are more than the model has."""
+    """Raises ValueError if ids are none, are shared, or are more than the model has."""
     if model.get("type") not in KINDS:
         raise ValueError(f"its model must be one of {', '.join(KINDS)}, but is {model.get('type')}")
     ids = entries.values()

@@ -105,7 +105,7 @@ def tokenizer_file_names(folder: Path) -> tuple[str, ...]:
 
 
 def tokenizer_json(folder: Path, family: str, side: Side) -> str:
-    """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where
+    """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError if
     it has none of these either."""
     settings = TokenizerSettings.of(folder)
     sentencepiece = next((folder / name for name in SENTENCEPIECE if is_there(folder / name)), None)

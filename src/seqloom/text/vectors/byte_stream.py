@@ -19,7 +19,7 @@ LONGEST_LINE = 2**20
 
 @final
 class ByteStream:
-    """Bytes of `path`, a chunk at a time in memory. Raises DataError where they end too early, a `.gz` is
+    """Bytes of `path`, a chunk at a time in memory. Raises DataError if they end too early, a `.gz` is
     damaged, or a line never ends."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
