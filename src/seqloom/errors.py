@@ -6,6 +6,8 @@ prints it without a traceback and ends with `exit_code`: 1 = it failed, 2 = it w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LONGEST_MESSAGE = 2000
 """Bytes of UTF-8."""
 
@@ -69,6 +71,18 @@ def printable(text: str) -> str:
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
         for c in text
     )
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(map(printable, every[:most])) + more
+
+
+def quoted(names: Iterable[str]) -> str:
+    """As `listed`, up to 20 of them in quotation marks."""
+    return listed(map(repr, names), 20)
 
 
 def counted(number: int, one: str, more: str = "") -> str:

@@ -18,11 +18,11 @@ from typing import NamedTuple, final
 from torch import Tensor
 
 from seqloom import files
-from seqloom.errors import FolderError, printable, shown
+from seqloom.errors import FolderError, listed, printable, shown
 from seqloom.interop.config_options import Fields
 from seqloom.interop.hub import SCHEME, fetched, is_hub_name
 from seqloom.json_values import JsonObject, as_list, as_object, as_text
-from seqloom.training.checkpoints import listed, read_tensors
+from seqloom.training.checkpoints import read_tensors
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom import files
-from seqloom.errors import FolderError, printable
+from seqloom.errors import FolderError, listed, printable
 from seqloom.interop.adapter import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -30,7 +30,7 @@ from seqloom.interop.adapter import (
     matches,
 )
 from seqloom.interop.export import Target
-from seqloom.interop.tensor_mapping import listed, unique_tensors
+from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.tensor_names import Rule
 from seqloom.training.checkpoints import write_tensors
 

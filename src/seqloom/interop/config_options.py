@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
-from seqloom.errors import FolderError, UsageError, printable, shown
-from seqloom.interop.tensor_mapping import listed
+from seqloom.errors import FolderError, UsageError, listed, printable, shown
 from seqloom.json_values import JsonObject, as_text
 
 Fields = dict[str, object]

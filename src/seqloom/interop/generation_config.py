@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import final
 
 from seqloom.config import DecodeConfig
-from seqloom.errors import UsageError, shown
+from seqloom.errors import UsageError, listed, shown
 from seqloom.interop.config_options import Fields
-from seqloom.interop.tensor_mapping import listed
 from seqloom.json_values import JsonObject, as_list
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse

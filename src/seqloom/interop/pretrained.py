@@ -10,13 +10,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, listed, printable
 from seqloom.interop.checkpoint import ENCODER_WITH_HEAD, read_checkpoint, read_family
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.families.family import HubFamily
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
-from seqloom.interop.tensor_mapping import listed, unique_tensors
+from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.json_values import field_of
 from seqloom.models import READS_FOR_HEADS, encoder_families, family_name, model_family
 from seqloom.models.electra import ElectraConfig

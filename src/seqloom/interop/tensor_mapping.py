@@ -8,12 +8,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from seqloom.errors import FolderError, printable
+from seqloom.errors import FolderError, listed, printable
 from seqloom.interop.tensor_names import Rule, TensorNames, pattern
 from seqloom.interop.weights import StoredTensor, StoredWeights
 from seqloom.layers.transformer.positions import sinusoids
 from seqloom.training.checkpoints import is_finite, not_finite_error
-from seqloom.training.checkpoints import listed as listed
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

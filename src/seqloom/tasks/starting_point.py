@@ -15,10 +15,10 @@ from torch import nn
 
 from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError, listed, printable
 from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.pretrained import with_added_rows
-from seqloom.interop.tensor_mapping import listed, unique_tensors
+from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.models import model_family
 from seqloom.models.config_checks import fields_of_tasks, unused_fields
 from seqloom.models.prompt_tuning import prompt_tuned

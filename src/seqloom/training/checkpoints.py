@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seqloom import files, manifest
-from seqloom.errors import FolderError, TrainingError, printable
+from seqloom.errors import FolderError, TrainingError, listed, printable
 from seqloom.json_values import as_object
 from seqloom.tensor_files import read_header
 from seqloom.training.metrics_log import METRICS
@@ -147,12 +147,6 @@ def is_finite(tensor: Tensor) -> bool:
     if not tensor.numel() or not tensor.is_floating_point():
         return True
     return all(math.isfinite(float(end)) for end in torch.aminmax(tensor))
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(printable, names[:most])) + more
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

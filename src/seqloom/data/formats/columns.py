@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
-from seqloom.errors import DataError, printable
+from seqloom.errors import DataError, printable, quoted
 from seqloom.json_values import as_list, as_text, kind_of, loose_text
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
@@ -64,8 +64,8 @@ class Header(NamedTuple):
     def missing(self, name: str, where: str) -> DataError:
         similar = {folded(other): other for other in self.names}
         near = difflib.get_close_matches(folded(name), similar, n=1, cutoff=0.5)
-        hint = f"; nearest: {listed([similar[near[0]]])}" if near else ""
-        return self.error(f"there is no {where} (found: {listed(self.names)}{hint})")
+        hint = f"; nearest: {quoted([similar[near[0]]])}" if near else ""
+        return self.error(f"there is no {where} (found: {quoted(self.names)}{hint})")
 
     def require(self, setting: str, name: str) -> None:
         """Raises DataError if a column that a setting names is missing."""
@@ -116,7 +116,7 @@ class Header(NamedTuple):
         which, known = ("columns", "are") if len(settings) > 1 else ("column", "is")
         advice = " ".join(f"--set data.{setting}=NAME" for setting in settings)
         return self.error(
-            f"the {which} of {title} {known} not known by name (found: {listed(self.names)}); say which with"
+            f"the {which} of {title} {known} not known by name (found: {quoted(self.names)}); say which with"
             f" {advice}"
         )
 
@@ -317,11 +317,6 @@ def choose_columns(header: Header, wanted: Sequence[Wanted]) -> dict[str, str]:
 def _text_column(header: Header) -> dict[str, str]:
     known = header.names if len(header.names) == 1 else TEXTS
     return choose_columns(header, [Wanted("text", "text", known)])
-
-
-def listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:20]))
-    return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
 
 
 def first_few(names: Sequence[str], most: int) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from seqloom.data.formats.columns import Row, TableSchema, listed
+from seqloom.data.formats.columns import Row, TableSchema
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.jsonl import json_value, rows_of_objects
+from seqloom.errors import quoted
 from seqloom.json_values import JsonObject, as_list, as_object, as_text, field_of, kind_of
 
 MOST_BYTES = 2**28
@@ -80,14 +81,14 @@ def _parts(usable: list[str], file: DataFile) -> list[str]:
         for name in named:
             if name not in usable:
                 raise file.error(
-                    f"there is no part {name!r} for data.part (found: {listed(usable)})"
+                    f"there is no part {name!r} for data.part (found: {quoted(usable)})"
                 )
         return named
     if not usable:
         raise file.error("must hold a list of items, or one for each part, but holds none")
     if len(usable) > 1:
         raise file.error(
-            f"has several parts ({listed(usable)}); say which to read, such as --set data.part={usable[0]}"
+            f"has several parts ({quoted(usable)}); say which to read, such as --set data.part={usable[0]}"
         )
     return usable
 

@@ -10,7 +10,7 @@ from itertools import chain, compress, takewhile
 from typing import Literal, NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, Record, Row, TableSchema, folded, listed
+from seqloom.data.formats.columns import Header, Record, Row, TableSchema, folded
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import read_rows
 from seqloom.data.formats.jsonl import json_value
@@ -19,7 +19,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, note_guesses, text_columns
 from seqloom.data.readers.labelled import form_of
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.errors import DataError, UsageError, place, printable, quoted
 from seqloom.json_values import as_list, as_object, as_text, field_of
 
 TEXTS = (
@@ -132,7 +132,7 @@ def _choice_schema(*, labelled: bool) -> TableSchema:
                 chosen = text_columns(header, pairs=True, any_pair=False)
             except DataError:
                 raise header.error(
-                    f"the columns of the options are not known by name (found: {listed(header.names)}); say"
+                    f"the columns of the options are not known by name (found: {quoted(header.names)}); say"
                     " which with --set 'data.options=[NAME, NAME]'"
                 ) from None
         if labelled:

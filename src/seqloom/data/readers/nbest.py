@@ -20,14 +20,14 @@ from itertools import chain, groupby
 from typing import TypeVar, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, TableSchema, full_record, listed
+from seqloom.data.formats.columns import Header, TableSchema, full_record
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending, form_or, read_rows
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.lines import Line
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import refuse_pipe
-from seqloom.errors import DataError, UsageError, printable, shown
+from seqloom.errors import DataError, UsageError, printable, quoted, shown
 from seqloom.files import json_line, open_binary
 from seqloom.json_values import (
     JsonObject,
@@ -148,7 +148,7 @@ def _scored(nbest: NBest, field: str | None, *, in_cells: bool) -> NBest:
             is_what = shown(repr(value)) if field in fields else "missing"
             raise DataError(
                 f"{field!r} of hypothesis {number} of list {nbest.id!r} must be a finite number of size"
-                f" {LARGEST:g} at most, but is {is_what} (found: {listed([nbest.text_field, *fields])});"
+                f" {LARGEST:g} at most, but is {is_what} (found: {quoted([nbest.text_field, *fields])});"
                 " correct it, or name another field with --score FIELD",
                 nbest.path,
                 line,
@@ -172,7 +172,7 @@ def _of_object(content: JsonObject, file: DataFile, line: int) -> NBest | None:
     if not hypotheses:
         found = "empty" if hypotheses == [] else kind_of(content.get("nbest"))
         raise file.error(
-            f"'nbest' must be a list of hypotheses, but is {found} (found: {listed(list(content))}); one"
+            f"'nbest' must be a list of hypotheses, but is {found} (found: {quoted(list(content))}); one"
             ' without words is {"text": ""}',
             line,
         )
@@ -226,10 +226,10 @@ def _table_rows(file: DataFile, form: str) -> Iterator[tuple[int, dict[str, str]
     def every_column(header: Header) -> dict[str, str]:
         missing = [column for column in ("id", name) if column not in header.names]
         if missing:
-            found = listed([column[:60] for column in header.names])
+            found = quoted([column[:60] for column in header.names])
             raise header.error(
                 f"the first row must name the columns, with 'id' and {name!r} among them, but lacks"
-                f" {listed(missing)} (found: {found})"
+                f" {quoted(missing)} (found: {found})"
             )
         return {column: column for column in header.names}
 

@@ -24,7 +24,6 @@ from seqloom.data.formats.columns import (
     Record,
     Wanted,
     choose_columns,
-    listed,
     note_pair,
     pair_record,
     source_and_target,
@@ -33,7 +32,7 @@ from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending, form_or, read_records
 from seqloom.data.formats.lines import Line, read_lines
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.errors import DataError, UsageError, place, printable, quoted
 from seqloom.files import open_binary
 
 
@@ -192,7 +191,7 @@ def _sides(prefix: DataFile) -> list[str]:
         note_pair(*pair, prefix)
     if pair is None:
         raise prefix.error(
-            f"beside it stand {listed(names)}; two must be taken: say which with --set data.source=NAME --set"
+            f"beside it stand {quoted(names)}; two must be taken: say which with --set data.source=NAME --set"
             " data.target=NAME"
         )
     for side in pair:

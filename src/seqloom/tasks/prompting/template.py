@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from seqloom.data.formats.columns import listed
-from seqloom.errors import DataError, FolderError, UsageError, one_line, printable
+from seqloom.errors import DataError, FolderError, UsageError, one_line, printable, quoted
 from seqloom.files import read_text
 from seqloom.json_values import JsonObject
 from seqloom.run_file import read_yaml
@@ -98,7 +97,7 @@ def read_template(given: str, name: str | None) -> PromptTemplate:
         )
         raise UsageError(
             f"{printable(path)}: has {len(named)} templates; {wrong} with --name:"
-            f" {listed([one for one, *_ in named])} (an id tells those of one name apart)"
+            f" {quoted([one for one, *_ in named])} (an id tells those of one name apart)"
         )
     title, _, content_of = chosen[0]
     jinja, choices = content_of.get("jinja"), content_of.get("answer_choices")
@@ -187,7 +186,7 @@ def _refuse(template: PromptTemplate, rows: Sequence[PromptRow], answer: JsonObj
     hint = ""
     if "undefined" in problem or "has no" in problem:
         hint = (
-            f" (columns: {listed(list(row.fields))}); name a column as the template has it with --field"
+            f" (columns: {quoted(list(row.fields))}); name a column as the template has it with --field"
             " NAME=COLUMN, or number labels with --labels FIRST,SECOND"
         )
     raise DataError(f"{which} fails for this row: {problem}{hint}", row.path, row.line)
