@@ -268,7 +268,7 @@ def read_json(path: Path, limit: int = SMALL) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """The value of JSON that stands in a file. Raises FolderError as `read_json` does."""
+    """The value of the JSON in a file. Raises FolderError as `read_json` does."""
     try:
         return json.loads(
             content,

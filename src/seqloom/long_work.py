@@ -15,7 +15,7 @@ EVERY = 5.0
 
 
 def every_few_seconds(seconds: float = EVERY) -> Callable[[], bool]:
-    """A function that says whether the last time that it said so, or its making, is so long ago."""
+    """A function that is true when so many seconds have passed since it was last true, or made."""
     last = time.monotonic()
 
     def is_due() -> bool:

@@ -58,7 +58,7 @@ def checksum(content: JsonObject, unchecked: str = "") -> str:
 
 
 def write_list(path: Path, listed: FileList, **beside: object) -> None:
-    """A list of files and what is said beside it."""
+    """A list of files, and other facts in the same JSON object."""
     write_checked(path, {"files": listed, **beside}, "files")
 
 

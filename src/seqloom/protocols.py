@@ -655,7 +655,7 @@ class StoredTokenizer(Tokenizer, Protocol):
 
     @property
     def sentinels(self) -> Sequence[int]:
-        """The ids that stand for corrupted spans, number 0 first; none where it is not for denoising."""
+        """The ids that replace corrupted spans, number 0 first; none unless it is for denoising."""
         ...
 
     def with_special_ids(self, special_ids: SpecialIds) -> Self:

@@ -27,7 +27,7 @@ SIGNS_OF_SHORT_MEMORY = (
 
 @dataclass(frozen=True)
 class Failure:
-    """What is said of an error, and the exit code."""
+    """The message of an error, and the exit code."""
 
     line: str
     exit_code: int
@@ -36,7 +36,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What is said of an error that ended a command."""
+    """The message of an error that ended a command."""
     match error:
         case KeyboardInterrupt():
             return Failure("", 130)
@@ -62,7 +62,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _of_words(error: cyclopts.CycloptsError) -> str:
-    """What is said of words that the command line cannot use."""
+    """The message about words that the command line cannot use."""
     verb = " ".join(error.command_chain or ())
     said = " ".join(str(error).split())
     if isinstance(error, cyclopts.MissingArgumentError) and verb and error.argument is not None:

@@ -201,7 +201,7 @@ def _setting(
 
 
 def _check_patterns(content: JsonObject, path: Path) -> None:
-    """Raises FolderError for a pattern of names that is none, or that could take forever."""
+    """Raises FolderError for a pattern of names that is invalid, or could take forever to match."""
     forms = [content.get(key) for key in ("target_modules", "exclude_modules", "layers_pattern")]
     forms += as_list(content.get("layers_pattern")) or []
     for key in ("rank_pattern", "alpha_pattern"):

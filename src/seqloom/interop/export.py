@@ -52,7 +52,7 @@ IMPLIED: dict[str, Callable[[ModelConfig], int]] = {
     "decoder_heads": lambda config: config.heads,
     "head_width": lambda config: config.width // config.heads,
 }
-"""What None stands for in our configurations; a config.json has the number."""
+"""The number that None means in our configurations; a config.json must have it."""
 
 
 def target_of(

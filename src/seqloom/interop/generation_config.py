@@ -19,7 +19,7 @@ from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
 SAME = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty")
-"""Keys of one name; the repetition penalty alone has another meaning, which is said."""
+"""Keys of the same name here. Only the repetition penalty has another meaning; a notice says so."""
 THEIRS = {
     "beam": "num_beams",
     "diversity": "diversity_penalty",
@@ -121,7 +121,7 @@ NEUTRAL: Mapping[str, Collection[object]] = {
 GENERATION_KEYS = frozenset(READ).union(NEUTRAL, *WITHOUT_EFFECT.values())
 DEFAULT_NEW_TOKENS = 20
 DEFAULT_TOP_K = 50
-"""Of `transformers`, where nothing is said."""
+"""The defaults of `transformers`."""
 EARLY_STOPPING: Mapping[object, str] = {"never": "never", False: "likely", True: "full"}
 """Theirs -> ours."""
 

@@ -27,7 +27,7 @@ MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_mean_sqrt_len_tokens": "mean-sqrt",
 }
-"""Their key -> our mode, in the order in which they stand side by side."""
+"""Their key -> our mode, in the order in which they are concatenated."""
 RENAMED = {"mean_sqrt_len_tokens": "mean-sqrt"}
 """Modes with another name in newer files, which have one key pooling_mode."""
 MODULE = "sentence_transformers.models."

@@ -75,7 +75,7 @@ class CheckpointTensors:
         return rule.join([self.weights.read(name) for name in files]).to(dtype)
 
     def untied_output(self) -> tuple[str, str] | None:
-        """The weight of the output and the embedding that it is said to be tied to, where they differ."""
+        """The weight of the output and the embedding that the configuration ties it to, where they differ."""
         output, source = self.find(self.names.output), self._tied_to(self.names.output)
         if output is None or source is None or self._equal(output, source):
             return None

@@ -94,7 +94,7 @@ class TensorNames:
         return theirs
 
     def rule_for(self, ours: str, config: object) -> Rule:
-        """The rule of a tensor of ours, with its numbers filled in. Raises KeyError if there is none."""
+        """The rule for one of our tensors, with its numbers filled in. Raises KeyError if there is none."""
         for rule in self.rules:
             if rule.when is not None and vars(config)[rule.when[0]] != rule.when[1]:
                 continue

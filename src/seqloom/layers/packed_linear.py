@@ -69,7 +69,7 @@ class QuantisedWeight(NamedTuple):
         return cls(weight.bfloat16() if storage == "bfloat16" else weight, None)
 
     def restored(self) -> Tensor:
-        """The weight that it stands for, in float32."""
+        """The weight that it approximates, in float32."""
         values = self.values.float()
         return values if self.scales is None else values * self.scales[:, None]
 

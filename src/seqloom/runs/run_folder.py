@@ -390,7 +390,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
 
 
 def task_reads_text(task: object) -> bool:
-    """Whether the models of a task have a tokenizer; so it is where the task is not known."""
+    """Whether the models of a task have a tokenizer; True where the task is not known."""
     found = find_task(as_text(task) or "")
     return found is None or "data.encoding" in found.reading
 
@@ -402,8 +402,8 @@ def decode_defaults(task: str) -> dict[str, object]:
 
 
 def pretrained_from(place: str | Path) -> Pretrained:
-    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError if it
-    is damaged or no model's, UsageError if its model does not read for a head."""
+    """The pretrained model of a folder, or of a name on the hub, that an encoder with a head starts from.
+    Raises FolderError if it is damaged or no model's, UsageError if its model does not read for a head."""
     folder = _pretrained_folder(place)
     if is_adapter(folder):
         run = load_run(folder, "cpu")

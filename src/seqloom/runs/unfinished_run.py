@@ -60,7 +60,7 @@ def clear_unbegun(folder: Path) -> None:
 def remove_run_files(folder: Path) -> None:
     """Removes what a run wrote that failed before it had weights, so that the corrected command can be given
     again."""
-    # first the list: half of a run is none
+    # first the list: a folder without one is no run
     manifest.begin(folder, {})
     for name in (METRICS, *run_folder.names_of_files(folder), manifest.UNFINISHED):
         files.remove(folder / name)

@@ -1,1 +1,1 @@
-"""What seqloom can train a model for: everything particular to a task stands in its folder."""
+"""What seqloom can train a model for: everything particular to a task is in its folder."""

@@ -159,7 +159,7 @@ def _checked(content: dict[str, Any]) -> RunConfig:
         raise UsageError(
             f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}"
         )
-    # what cannot be is said before the work
+    # impossible settings are refused before the work
     if not pretrained:
         _check_model(task, run)
     elif run.train.prompt_length is not None and (fields := model_fields(run.model)):

@@ -1,4 +1,4 @@
-"""The 256 characters that stand for bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2)."""
+"""The 256 characters that spell bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2)."""
 
 from __future__ import annotations
 

@@ -389,7 +389,7 @@ def _alike(ours: object, theirs: object) -> bool:
 
 
 def _scored(entries: list[tuple[str, float]], merges: Merges) -> Learned:
-    """The vocabulary of unigram. Raises ValueError or TypeError if it is none."""
+    """The vocabulary of unigram. Raises ValueError or TypeError if it is invalid."""
     scores = [score for _, score in entries]
     vocabulary = {piece: i for i, (piece, _) in enumerate(entries)}
     if len(vocabulary) < len(entries):

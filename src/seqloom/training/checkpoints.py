@@ -211,7 +211,7 @@ def check_weights(model: nn.Module, stored: Mapping[str, TensorHeader], path: Pa
 
 
 def tensors_in(path: Path) -> dict[str, TensorHeader]:
-    """What is in a safetensors file, from its header. Raises FolderError if it is none."""
+    """What is in a safetensors file, from its header. Raises FolderError if it is no such file."""
     return {
         name: TensorHeader(tuple(entry["shape"]), entry["dtype"])
         for name, entry in read_header(path).entries.items()
@@ -219,7 +219,7 @@ def tensors_in(path: Path) -> dict[str, TensorHeader]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name. Raises FolderError if it is none, or a value is not finite."""
+    """The tensors of a file by name. Raises FolderError if it is no such file, or a value is not finite."""
     tensors_in(path)
     tensors = load_file(files.regular(path))
     if broken := not_finite(tensors):

@@ -109,7 +109,7 @@ def _reduce(value: Tensor, operation: dist.ReduceOp.RedOpType) -> None:
 
 
 def _variable(name: str, default: int) -> int:
-    """A number that `torchrun` sets. Raises UsageError if it is none."""
+    """A number that `torchrun` sets. Raises UsageError if it is not a number."""
     value = os.environ.get(name, str(default))
     if value.isdecimal() and value.isascii() and len(value) < 10:
         return int(value)

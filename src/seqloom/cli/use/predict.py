@@ -94,7 +94,7 @@ def predict(
 
 
 def _header(answer: Answer) -> str:
-    """The names of what stands in a line for people."""
+    """The fields that a readable line shows."""
     names = list(answer.row())
     return "\t".join(names[: answer.text.count("\t") + 1])
 

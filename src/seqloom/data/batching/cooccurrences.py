@@ -86,7 +86,7 @@ def _opened(place: Path) -> CellArray | None:
 def _pieces(
     corpus: CorpusStore, size: int, window: int, progress: Callable[[int], None]
 ) -> Iterator[NearWords]:
-    """Marks and unknown words are left out, and their neighbours stand beside each other."""
+    """Special tokens and unknown words are left out; the words around them become neighbours."""
     ids = sentences = np.empty(0, np.int64)
     for start in range(0, len(corpus.tokens), size):
         stop = min(start + size, len(corpus.tokens))

@@ -62,7 +62,7 @@ class Totals:
     """Of the texts in UTF-8."""
     characters: int = 0
     words: int = 0
-    """What stands between white space."""
+    """The pieces between white space."""
 
 
 @final

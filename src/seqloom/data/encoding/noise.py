@@ -128,7 +128,7 @@ def infilling(ids: Ids, options: NoiseOptions, random: Generator) -> Denoising:
     while budget > 0:
         lengths.append(min(int(random.poisson(options.span)), budget))
         budget -= lengths[-1]
-    # where spans stand among the tokens that stay: all arrangements are equally likely
+    # the places of the spans among the tokens that stay: all arrangements are equally likely
     places = np.zeros(len(ids) - sum(lengths) + len(lengths), bool)
     places[: len(lengths)] = True
     random.shuffle(places)

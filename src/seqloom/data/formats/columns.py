@@ -196,7 +196,7 @@ class TableSchema:
     optional: tuple[str, ...] = ()
     """Roles that are read where a row has a column of this name."""
     items: tuple[str, ...] = ()
-    """Roles of the values of a list that stands for a row in a JSON file."""
+    """Roles of the values of a list that is a row of a JSON file."""
     inside: str = ""
     """A field whose object may hold the columns, as in Hugging Face's translation sets."""
     of_pairs: bool = False

@@ -255,7 +255,7 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
 
 @dataclass(frozen=True, slots=True)
 class _LineDecoder:
-    """Decodes the lines of one file, with what the policy makes of them."""
+    """Decodes the lines of one file, and applies the policy for bad ones."""
 
     path: str
     codec: str

@@ -72,7 +72,7 @@ class ImageStore:
         return place(path, number)
 
     def numbered(self, names: tuple[str, ...]) -> ImageStore:
-        """The same with the labels of a model. Raises DataError if a label is none of these."""
+        """The same with the labels of a model. Raises DataError if a label is not one of these."""
         ids = {name: index for index, name in enumerate(names)}
         for number, name in enumerate(self.names):
             if name not in ids:

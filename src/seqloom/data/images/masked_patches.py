@@ -39,7 +39,7 @@ class MaskedPatchBatch(NamedTuple):
     images: Tensor
     """`(rows, channels, height, width)`"""
     sources: Tensor
-    """`(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]."""
+    """`(rows, patches)`: the patch whose embedding is at each place, -1 for [mask]."""
     targets: Tensor
     """`(rows, patches)`: the colour of each corrupted patch, IGNORE at the others."""
 

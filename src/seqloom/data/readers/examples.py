@@ -29,7 +29,7 @@ class LabelledExample(Example, Protocol):
 
 
 class LabelledText(NamedTuple):
-    """A text, or two, and what is to be said of it."""
+    """A text, or two, and its labels."""
 
     text: str
     second: str | None

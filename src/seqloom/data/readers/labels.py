@@ -18,7 +18,7 @@ NO_LABEL = {
     *("-", "--", "_", "?", "n/a", "na", "nan", "#n/a", "null", "none", "undefined"),
     *("no label", "no_label", "unlabeled", "unlabelled"),
 }
-"""Labels that often mean that there is none."""
+"""Labels that often mean: no label."""
 SHOWN = 5
 """Labels that a message lists."""
 

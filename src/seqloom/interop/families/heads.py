@@ -72,7 +72,7 @@ class HubHead:
         return self.kind in ("sequence", "choice")
 
     def kind_of(self, content: JsonObject, where: object) -> str:
-        """The kind of head that a config.json makes of it. Raises FolderError for an unknown one."""
+        """The kind of head that a config.json asks for. Raises FolderError for an unknown one."""
         if self.kind != "sequence":
             return self.kind
         problem_type = content.get("problem_type")

@@ -96,7 +96,7 @@ class _ArpaReader:
         self.orders: list[EstimatedOrder] = []
         self.has_unknown = False
         self.repeated = 0
-        """n-grams that stand twice."""
+        """n-grams that occur twice."""
         self.after_begin = 0
         """n-grams that have <s> further on."""
 

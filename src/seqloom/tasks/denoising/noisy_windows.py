@@ -77,7 +77,7 @@ class NoisyWindows:
         return apply_noise(self.names, self.text(corpus, row), self.options, random)
 
     def text(self, corpus: Corpus, row: int) -> Ids:
-        """The ids of a window. What ends a document becomes what stands between two."""
+        """The ids of a window. The end mark of a document becomes the separator of two."""
         begin = row % self._period(corpus) - self.plan.window
         ids = corpus.tokens[max(begin, 0) : begin + self.plan.window].astype(np.int64)
         is_end = ids == self.tokenizer.special_ids.eos

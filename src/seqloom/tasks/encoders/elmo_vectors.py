@@ -48,7 +48,7 @@ CHUNK = 1024
 
 @final
 class TextVectors(NamedTuple):
-    """What a model makes of one text."""
+    """The vectors of one text."""
 
     vector: Vectors
     """`(2 * projection,)`"""

@@ -63,7 +63,7 @@ class ExplainedModel(TextModel):
         """An input as the model reads it. Raises UsageError if it reads another number of texts."""
 
     def text_vector(self, text: str) -> Tensor:
-        """What the model makes of a whole text `(width,)`. Raises UsageError if it makes no vector."""
+        """The vector of a whole text `(width,)`. Raises UsageError if it makes no vector."""
         raise UsageError(
             f"{printable(str(self.folder))}: a {self.model_type} makes no vector of a text"
         )

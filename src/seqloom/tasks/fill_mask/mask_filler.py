@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """What a model makes of one text."""
+    """A text with its masks filled, and the candidates."""
 
     text: str
     """With the likeliest token at each mask."""

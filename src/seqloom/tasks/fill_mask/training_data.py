@@ -83,7 +83,7 @@ def prepare_masked_corpus(run_config: RunConfig, folder: Path, first: bool) -> M
         validation=validation,
         rows=masked_rows(run_config.train, start.tokenizer, start.config),
     )
-    # what cannot be is said before the first step
+    # impossible settings are refused before the first step
     data.batches_an_epoch()
     if data.rows.measured(validation).texts is not data.rows.texts:
         logger.info(

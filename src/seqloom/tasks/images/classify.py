@@ -194,7 +194,7 @@ class ImageClassifier(TrainedModel):
         return explain_image(cast(ViT, self.model), self.preprocessing, self.labels, image, look)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
-        """How good it is on labelled images. Raises DataError if a label is none of its own."""
+        """How good it is on labelled images. Raises DataError if it does not have one of the labels."""
         self.check("evaluate", request)
         ids = {label: index for index, label in enumerate(self.labels)}
 

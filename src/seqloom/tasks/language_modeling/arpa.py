@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 SUFFIXES = (".arpa", ".gz")
 LONGEST_LINE = 2**20
-"""Bytes of a line of an ARPA file; a longer one is none."""
+"""The most bytes of a line of an ARPA file."""
 HISTORIES = 64
 """Histories whose probabilities are summed up when a file is read."""
 _COMMENT = re.compile(rb"# seqloom: data\.tokenizer=(\w+) data\.normalisation=(\w+)")

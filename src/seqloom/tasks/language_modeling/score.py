@@ -53,7 +53,7 @@ class Scored:
     log_probability_without_end: float
     """Of a text that begins so."""
     tokens: int
-    """Predicted ones, the end counted; a first token that nothing stands before (GPT) is not predicted."""
+    """Predicted ones, the end counted; a first token with nothing before it (GPT) is not predicted."""
     unknown: int
     """Tokens of it that are `<unk>`: their spelling is not scored."""
     bytes: int

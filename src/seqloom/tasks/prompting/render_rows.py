@@ -28,7 +28,7 @@ MEMORY = 2**31
 BAR = "|||"
 """What separates prompt and target, and answers from each other."""
 _BAR_IN_DATA = "\0bar\0"
-"""In place of a bar that stands in the data, which hold no NUL."""
+"""In place of a bar in the data, which hold no NUL."""
 _KEPT = {"label", "label_name", "labels"}
 
 Row = dict[str, Any]
@@ -142,7 +142,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _protected(value: Any) -> Any:
-    """A copy of a value in which no bar stands."""
+    """A copy of a value, without bars."""
     match value:
         case str():
             return value.replace(BAR, _BAR_IN_DATA)

@@ -31,7 +31,7 @@ LONGEST = 2**20
 SECONDS = 10
 """Of a processor, for the process that renders; with many rows more."""
 CONTENT_FREE = "N/A"
-"""What stands for every text in a prompt without content (Zhao et al. 2021)."""
+"""It replaces each text in a prompt without content (Zhao et al. 2021)."""
 
 
 @final
@@ -48,7 +48,7 @@ class PromptTemplate:
 
 
 class RenderedRow(NamedTuple):
-    """What a template makes of a row."""
+    """A row rendered by a template."""
 
     prompt: str
     targets: tuple[str, ...]

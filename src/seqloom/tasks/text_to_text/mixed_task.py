@@ -125,7 +125,7 @@ class MixedTask:
         )
 
     def example(self, plain: object, number: int) -> TextExample:
-        """An example from plain strings. Raises UsageError if it is none of this task."""
+        """An example from plain strings. Raises UsageError if they do not fit this task."""
         if self.head_task is not None:
             return self.head_task.example(plain, number)  # type: ignore[no-any-return]
         if not isinstance(plain, str):

@@ -40,7 +40,7 @@ from seqloom.tasks.translation.translate import target_tokenizer
 logger = logging.getLogger(__name__)
 
 NO_LABEL = "(no label)"
-"""What stands for a text that is none, in tables."""
+"""The row of texts that are no label, in tables."""
 Form = LabelForm | NumberForm | AnswerForm | TagForm | PairForm
 
 
@@ -107,7 +107,7 @@ def _indices(labels: Sequence[str | None], known: Sequence[str], other: int) -> 
 def _label_scores(
     true: Ints, predicted: Ints, labels: Sequence[str], what: str, resamples: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Metrics and tables; a predicted number behind the last label is a text that is none."""
+    """Metrics and tables; a predicted number after the last label means a text that is no label."""
     # texts have no probabilities of labels
     nothing = np.zeros(len(true))
     predictions = LabelPredictions(true, predicted, nothing, nothing)

@@ -87,7 +87,7 @@ class TextLimit:
         return [pairs[number] for number in self.fitting(pairs, path)]
 
     def fitting(self, pairs: Sequence[Pair], path: str) -> list[int]:
-        """Which pairs are not too long; the line that is said is the number of the pair."""
+        """Which pairs are not too long; messages name the number of the pair as the line."""
         if self.context is None and self.data.max_length is None:
             return list(range(len(pairs)))
         kept, found, number, longer = [], Truncation(), 0, 0

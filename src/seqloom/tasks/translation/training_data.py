@@ -154,7 +154,7 @@ def prepare_pairs(
 ) -> PreparedPairs:
     """Reads the pairs, holds some out for validation, trains the tokenizer, builds the token store."""
     data, seed = run_config.data, run_config.train.seed
-    # said before the training, not at its first validation
+    # refused before the training, not at its first validation
     require_bleu_tokenizer(run_config.evaluate.bleu_tokenizer)
     used = data_files(data.train, data) + (
         data_files(data.validation, data) if data.validation else []

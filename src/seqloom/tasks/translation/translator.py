@@ -115,7 +115,7 @@ class Translator(ExplainedModel):
         )
 
     def text_vector(self, text: str) -> Tensor:
-        """What the encoder makes of it: the last states of a recurrent one, the mean over the tokens of
+        """A vector of a text: the last states of a recurrent one, the mean over the tokens of
         another; of a language model the state after the source."""
         return explained_input.source_vector(self.run, text)
 

@@ -113,7 +113,7 @@ class SentenceCorpus(PieceTrainingData):
         first, after = self._ends(corpus)[number : number + 2]
         offsets = corpus.offsets[first : after + 1]
         ids = corpus.tokens[offsets[0] : offsets[-1]].astype(np.int32)
-        # marks and unknown words are left out, and their neighbours stand beside each other
+        # special tokens and unknown words are left out; the words around them become neighbours
         is_word = ids >= len(SPECIAL_TOKENS)
         starts = np.concatenate([[0], is_word.cumsum()])[offsets - offsets[0]]
         seeds = np.random.SeedSequence([self.run.train.seed, epoch, number, DRAWN])

@@ -152,7 +152,7 @@ def _present(*ids: int | None) -> tuple[int, ...]:
 
 
 def check_special_ids(content: JsonObject, path: Path) -> None:
-    """Raises FolderError that names the file and the key where an id is none."""
+    """Raises FolderError, with file and key, if an id is invalid."""
     for name in IDS:
         if name in content:
             configured_id(content, name, path)
