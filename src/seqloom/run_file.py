@@ -23,6 +23,8 @@ from seqloom.json_values import as_object
 from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
+RunContent = dict[str, Any]
+"""What a run file holds, by section, before it is checked."""
 LONGEST_NUMBER = 1024
 """Bits of a whole number in YAML."""
 MOST_KEYS = 1000
@@ -129,7 +131,7 @@ def _is_key(setting: str, known: Sequence[str]) -> bool:
     return setting.partition("=")[0] in known
 
 
-def read_run_file(path: str) -> dict[str, Any]:
+def read_run_file(path: str) -> RunContent:
     """The content of a run file. Raises UsageError if it is not a YAML mapping, is too large or has tags
     or aliases."""
     try:
@@ -235,9 +237,9 @@ _Loader.add_implicit_resolver(
 )
 
 
-def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def apply_settings(content: RunContent, settings: Sequence[str]) -> RunContent:
     """`content` with each `key=value` set; values are YAML. Raises UsageError if one has no `=`."""
-    merged: dict[str, Any] = {key: copy(value) for key, value in content.items()}
+    merged: RunContent = {key: copy(value) for key, value in content.items()}
     for setting in settings:
         key, equals, value = setting.partition("=")
         section, dot, name = key.strip().partition(".")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from seqloom import files
 from seqloom.errors import FolderError, UsageError
@@ -74,9 +73,9 @@ def _fields(
     return {ours: field_of(found, name) for name, ours in names.items()}
 
 
-def options_of(config: ElmoConfig) -> dict[str, Any]:
+def options_of(config: ElmoConfig) -> dict[str, object]:
     """The content of options.json."""
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "bidirectional": True,
         "lstm": {name: vars(config)[ours] for name, ours in LSTM.items()},
     }

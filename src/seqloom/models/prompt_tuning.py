@@ -103,7 +103,7 @@ class PromptTuned(nn.Module):
 
 
 def _keep_prompt(
-    module: nn.Module, tensors: dict[str, Any], prefix: str, metadata: Mapping[str, Any]
+    module: nn.Module, tensors: dict[str, object], prefix: str, metadata: Mapping[str, object]
 ) -> None:
     """Leaves the frozen model out of what is saved."""
     for name in [name for name in tensors if not name.startswith(f"{prefix}prompt.")]:

@@ -13,6 +13,7 @@ from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.json_values import JsonObject
+from seqloom.protocols import Settings
 from seqloom.run_file import parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.run_folder import STANDARD_INPUT
@@ -25,7 +26,7 @@ def absolute(path: T) -> T | str:
     return os.path.abspath(path) if isinstance(path, str) and path != "-" else path
 
 
-def model_fields(model: dict[str, Any]) -> dict[str, Any]:
+def model_fields(model: Settings) -> dict[str, Any]:
     """Of the model's settings those that its own configuration has."""
     return {key: value for key, value in model.items() if key not in ("name", "size", "from")}
 

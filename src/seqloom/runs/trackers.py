@@ -28,7 +28,7 @@ class TrackedRun(NamedTuple):
     """A run that is told to others."""
 
     folder: Path
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     """`section.name` -> value."""
     step: int
     """Where it goes on."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 from seqloom.config import DecodeConfig, EvaluateConfig, HeadConfig
+from seqloom.protocols import Settings
 
 
 def data(*names: str) -> frozenset[str]:
@@ -53,7 +53,7 @@ PROMPT_TUNING = FINE_TUNING | {"learning_rate": 0.1, "schedule": "constant"}
 """Defaults of prompt tuning, by trial (docs/results.md). Lester et al. 2021 have 0.3, of Adafactor."""
 
 
-def fine_tuning_defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+def fine_tuning_defaults(content: Settings) -> Mapping[str, Mapping[str, object]]:
     """Those of a run file with this content: none where the weights are random."""
     if not content.get("model", {}).get("from"):
         return {}

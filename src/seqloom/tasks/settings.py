@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from seqloom.config import SECTIONS, DataConfig, DecodeConfig, RunConfig
 from seqloom.errors import UsageError, printable
@@ -18,9 +17,9 @@ from seqloom.json_values import as_list, as_object, as_text, field_of
 from seqloom.models import READS_FOR_HEADS, all_families, families_for, model_family, near_models
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.plugins import is_known, names, plugins_used
-from seqloom.protocols import FittedModel, Task
+from seqloom.protocols import FittedModel, Settings, Task
 from seqloom.registry import all_tasks, find_task, hub_task, task_to_train
-from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
+from seqloom.run_file import RunContent, apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
 from seqloom.tasks.model import unread_setting
@@ -44,7 +43,7 @@ def resolve(
 ) -> RunConfig:
     """The run file, changed by the arguments, changed by the settings; then the defaults of the task. Raises
     UsageError for what cannot be, and for a setting that would change nothing."""
-    content: dict[str, Any] = read_run_file(config) if config else {}
+    content: RunContent = read_run_file(config) if config else {}
     content = apply_settings(content, list(settings))
     if task is not None:
         content["task"] = task
@@ -62,7 +61,7 @@ def resolve(
     return run
 
 
-def _take_model(content: dict[str, Any], model: str) -> None:
+def _take_model(content: RunContent, model: str) -> None:
     """NAME or NAME:SIZE, where people call a family by its cell too, such as lstm. Raises UsageError if
     that contradicts a setting."""
     given, _, size = model.partition(":")
@@ -95,7 +94,7 @@ def _refuse_named(task: Task, settings: Sequence[str]) -> None:
 
 
 def _take_paths(
-    content: dict[str, Any],
+    content: RunContent,
     data: Sequence[str],
     validation: Sequence[str],
     start: str | Path | None,
@@ -120,10 +119,10 @@ def _take_paths(
         content.setdefault("model", {})["from"] = place if is_hub_name(place) else absolute(place)
 
 
-def _checked(content: dict[str, Any]) -> RunConfig:
+def _checked(content: RunContent) -> RunConfig:
     given = {section: dict(content.get(section, {})) for section in SECTIONS}
     task: Task | None = None
-    defaults: Mapping[str, Mapping[str, Any]] = {}
+    defaults: Mapping[str, Settings] = {}
     if (name := as_text(content["task"])) is not None:
         task = task_to_train(name)
         defaults = task.defaults(content)
@@ -183,8 +182,8 @@ def _check_model(task: Task, run: RunConfig) -> None:
 def refuse_unread(
     task: Task,
     run: RunConfig,
-    given: Mapping[str, Mapping[str, Any]],
-    defaults: Mapping[str, Mapping[str, Any]],
+    given: Mapping[str, Settings],
+    defaults: Mapping[str, Settings],
 ) -> None:
     """Raises UsageError if a setting is not its default and changes nothing: because the task does not
     read it, or because of another setting. `given` are the settings of each section that the user named,
@@ -214,7 +213,7 @@ def refuse_unread(
             )
 
 
-def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[str, Any]:
+def _of_checkpoint(model: RunContent, task: Task, run: RunConfig) -> RunContent:
     """The model of a run that begins with pretrained weights: their own. Raises UsageError if another is
     asked for, or where the task cannot begin so."""
     if not task.pretrained:
@@ -250,7 +249,7 @@ def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[st
     return model | {"name": found, "size": "small"}
 
 
-def _decoding_of_checkpoint(run: RunConfig, given: Mapping[str, Any]) -> DecodeConfig:
+def _decoding_of_checkpoint(run: RunConfig, given: Settings) -> DecodeConfig:
     """How the pretrained model decodes, changed by the settings that were given."""
     pretrained = run_folder.load_run(run.model["from"], "cpu")
     return parse(DecodeConfig, {**to_plain(pretrained.decode), **given}, "decode.")

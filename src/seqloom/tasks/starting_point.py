@@ -201,7 +201,7 @@ def _suppressed_ids(run: RunConfig, folder: Path, tokenizer: StoredTokenizer) ->
     return impossible_targets(tokenizer, (*predicted, *special_targets(run.train.objective)))
 
 
-def unread_fields_reset(loaded: run_folder.LoadedRun, task: str) -> dict[str, Any]:
+def unread_fields_reset(loaded: run_folder.LoadedRun, task: str) -> dict[str, object]:
     """Fields of a pretrained model that another task than its own does not read -> their defaults."""
     kind = model_family(loaded.model_type)[0]
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
@@ -218,7 +218,7 @@ def unread_fields_reset(loaded: run_folder.LoadedRun, task: str) -> dict[str, An
 
 def changed_config(
     loaded: run_folder.LoadedRun,
-    fields: Mapping[str, Any],
+    fields: Mapping[str, object],
     tokenizer: StoredTokenizer,
     suppressed: tuple[int, ...],
 ) -> ModelConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from seqloom.evaluation.worst_examples import by_length, with_text_scores
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.evaluation_charts import confusion_chart, length_chart, reliability_chart
 from seqloom.files import atomic_folder, check_new
-from seqloom.protocols import EvaluatedExample, Evaluation, Request
+from seqloom.protocols import EvaluatedExample, Evaluation, Request, Settings
 from seqloom.runs.output_files import write_lines
 from seqloom.runs.table_files import TABLES, new_table
 from seqloom.tasks.model import load
@@ -25,10 +25,10 @@ PICTURE_FORMS = (".svg", ".html")
 def evaluate(
     folder: str | Path,
     paths: Sequence[str],
-    given: Mapping[str, Any],
-    decode: Mapping[str, Any],
+    given: Settings,
+    decode: Settings,
     stride: int | None = None,
-    measure: Mapping[str, Any] | None = None,
+    measure: Settings | None = None,
 ) -> Evaluation:
     """`given` are settings of reading (`DataConfig`), `measure` of measuring (`EvaluateConfig`); those that
     are not given are as in the training.

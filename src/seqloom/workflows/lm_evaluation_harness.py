@@ -9,11 +9,12 @@ writes after a text. Needs the extra `lm-eval`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, final
 
 from seqloom.errors import MissingExtraError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
+from seqloom.protocols import Settings
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.language_modeling.generate import TASK
 from seqloom.tasks.prompting.answers import answer_scorer
@@ -97,7 +98,7 @@ def _arguments(requests: Sequence[HarnessRequest]) -> list[tuple[Any, ...]]:
     return [request.args for request in requests]
 
 
-def decode_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+def decode_settings(options: Settings) -> dict[str, Any]:
     """The settings of decoding for the generation options of a task (`gen_kwargs`). Raises UsageError for one
     that we have not."""
     given = dict(options)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -153,7 +152,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     files.require_unicode(target.absolute())
     with files.atomic_folder(target, "an exported model") as temporary:
         graphs, difference = _write_graphs(model.float(), temporary)
-        about: dict[str, Any] = {
+        about: dict[str, object] = {
             "seqloom_version": VERSION,
             "model": type(model).__name__,
             "task": task,

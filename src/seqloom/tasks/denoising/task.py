@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from seqloom.config import RunConfig
-from seqloom.protocols import Task
+from seqloom.protocols import Settings, Task
 from seqloom.tasks.denoising.check_denoising import check_denoising
 from seqloom.tasks.denoising.denoiser import Denoiser
 from seqloom.tasks.denoising.noisy_windows import LANGUAGE_MODEL_NOISE
@@ -33,7 +32,7 @@ WITHOUT_SHARE = {"deshuffling", "prefix-lm", "sentence-permutation", "document-r
 """Kinds that corrupt no share of the tokens."""
 
 
-def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+def defaults(content: Settings) -> Mapping[str, Mapping[str, object]]:
     """Those of fine-tuning; what a language model can do of the noise; and how T5 was trained."""
     train = {**fine_tuning_defaults(content).get("train", {})}
     model = content.get("model", {})

@@ -4,7 +4,6 @@ model takes a probability from."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -129,7 +128,7 @@ def explain_back_off(given: ModelInput, look: Look) -> Explanation:
     stacks = back_off(given.model, ids)
     words = given.tokenizer.pieces(ids[1:])
     orders = [level.order for level in stacks[0].levels] if stacks else []
-    added, levels, lines = list[list[float]](), list[list[dict[str, Any]]](), list[str]()
+    added, levels, lines = list[list[float]](), list[list[dict[str, object]]](), list[str]()
     for word, stack in zip(words, stacks, strict=True):
         added.append([level.added for level in stack.levels])
         levels.append([level._asdict() for level in stack.levels])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
 from seqloom.models import model_family
-from seqloom.protocols import Task
+from seqloom.protocols import Settings, Task
 from seqloom.runs.run_folder import family_of_start
 from seqloom.tasks.fill_mask.check_fill_mask import check_fill_mask
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
@@ -39,7 +38,7 @@ CONTEXT = 128
 """Of a new model of the size small: most of BERT's steps have rows of so many tokens."""
 
 
-def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+def defaults(content: Settings) -> Mapping[str, Mapping[str, object]]:
     """Those of fine-tuning; or for a new model the tokenizer and the rows of its paper: BERT's, or RoBERTa's
     where positions have an offset."""
     model, train = content.get("model", {}), content.get("train", {})

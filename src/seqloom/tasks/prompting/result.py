@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Answered(NamedTuple):
     right: dict[str, bool]
     written: str | None
 
-    def summary(self, seed: int, order: int) -> dict[str, Any]:
+    def summary(self, seed: int, order: int) -> dict[str, object]:
         """As a line of the file of outputs."""
         place = {
             "file": self.item.row.path,
@@ -36,7 +36,7 @@ class Answered(NamedTuple):
             "order": order,
         }
         if self.written is not None:
-            answer: dict[str, Any] = {"answer": self.written, "targets": list(self.item.targets)}
+            answer: dict[str, object] = {"answer": self.written, "targets": list(self.item.targets)}
         else:
             choices = self.item.choices or ()
             answer = {
@@ -90,8 +90,8 @@ class PromptRun:
     def accuracy(self, kind: str) -> Accuracy:
         return accuracy([self.right[kind]])
 
-    def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"seed": self.seed, "order": self.order}
+    def summary(self) -> dict[str, object]:
+        found: dict[str, object] = {"seed": self.seed, "order": self.order}
         for kind in self.right:
             found |= self.accuracy(kind).summary(f"accuracy_{kind}")
             found[f"ties_{kind}"] = self.ties[kind]
@@ -158,9 +158,9 @@ class PromptResult:
             deviation=float(np.sqrt(variance)),
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """As one JSON object."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "template": self.template,
             "items": self.items,
             "left_out": self.left_out,

@@ -28,6 +28,7 @@ from seqloom.protocols import (
     Evaluation,
     InputTable,
     Request,
+    Settings,
 )
 from seqloom.runs.progress import chunked, log_notes, logged_report
 from seqloom.runs.run_folder import LoadedRun
@@ -311,7 +312,7 @@ def load_reader(
 
 def reading_settings(
     task: TextTaskSpec[E],
-    saved: Mapping[str, Any] | None,
+    saved: Settings | None,
     given: Mapping[str, object],
     paths: Sequence[str],
     answers: bool,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from seqloom.config import RunConfig
-from seqloom.protocols import Task
+from seqloom.protocols import Settings, Task
 from seqloom.runs.run_folder import family_of_start
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
@@ -49,7 +48,7 @@ TRAINING = TRAIN | WORD_VECTORS | {"train.head_learning_rate"}
 
 
 def defaults(
-    best: str, from_scratch: Mapping[str, object], content: Mapping[str, Any]
+    best: str, from_scratch: Mapping[str, object], content: Settings
 ) -> Mapping[str, Mapping[str, object]]:
     """The defaults of a run file with this content: they depend on the family, and on whether the weights are
     pretrained."""

@@ -12,7 +12,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import LabelledText, Question, TaggedWords, TextPair
 from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.errors import UsageError, printable
-from seqloom.protocols import Task
+from seqloom.protocols import Settings, Task
 from seqloom.registry import find_task
 from seqloom.run_file import to_plain
 from seqloom.runs.settings import AS_TRAINED, merge_data_settings
@@ -167,7 +167,7 @@ def _form(config: MixedTaskConfig, head_task: HeadTask[Any] | None) -> Form:
     return PairForm(prefix="")
 
 
-def reopened_task(name: str, config: MixedTaskConfig, known: Mapping[str, Any]) -> MixedTask:
+def reopened_task(name: str, config: MixedTaskConfig, known: Settings) -> MixedTask:
     """A task of a trained model; `known` is what `MixedTask.known` gave."""
     labels, pairs = tuple(known.get("labels", ())), bool(known.get("pairs"))
     head_task: HeadTask[Any] | None = None

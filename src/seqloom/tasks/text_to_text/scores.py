@@ -106,7 +106,7 @@ def _indices(labels: Sequence[str | None], known: Sequence[str], other: int) -> 
 
 def _label_scores(
     true: Ints, predicted: Ints, labels: Sequence[str], what: str, resamples: int
-) -> tuple[dict[str, float], dict[str, Any]]:
+) -> tuple[dict[str, float], dict[str, object]]:
     """Metrics and tables; a predicted number after the last label means a text that is no label."""
     # texts have no probabilities of labels
     nothing = np.zeros(len(true))

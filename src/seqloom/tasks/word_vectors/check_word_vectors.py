@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def check_word_vectors(
     counts = count_ids(data.corpus.tokens, tokenizer.vocabulary_size)
     counts[: len(SPECIAL_TOKENS)] = 0
     kept = data.options.kept if isinstance(data, SentenceCorpus) else np.ones(len(counts))
-    training: dict[str, Any] = {"words": int(counts.sum())}
+    training: dict[str, object] = {"words": int(counts.sum())}
     if isinstance(data, SentenceCorpus):
         training["words read an epoch"] = round(float((counts * kept).sum()))
         training["pairs an epoch (from its first step)"] = data.pairs_an_epoch()
@@ -59,7 +58,7 @@ def check_word_vectors(
             word, count = tokenizer.decode([number]), int(counts[number])
             frequent[word] = {"count": count, "kept": round(float(kept[number]), 4)}
             rows.append((word, f"{count:,}", shown(float(kept[number]))))
-    figures: dict[str, Any] = {
+    figures: dict[str, object] = {
         "kind": tokenizer.kind,
         "vocabulary": int((counts > 0).sum()),
         **{f"left out of {name}, percent": round(share, 3) for name, share in unknown.items()},

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
 from seqloom.errors import UsageError
-from seqloom.protocols import Task
+from seqloom.protocols import Settings, Task
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, TABLE, TRAINED_ON, data
 from seqloom.tasks.word_vectors.cells import CellTrainingData, prepare_cells
@@ -67,7 +66,7 @@ def unused(run: RunConfig) -> Mapping[str, str]:
     return {"data.validation": f"data.validation {reason}"}
 
 
-def defaults(content: Mapping[str, Any]) -> Mapping[str, Mapping[str, object]]:
+def defaults(content: Settings) -> Mapping[str, Mapping[str, object]]:
     """As the original programs have them; a step is a piece of the text, or of the cells."""
     model = content.get("model", {})
     cbow = "cbow" in (model.get("size"), model.get("architecture"))
