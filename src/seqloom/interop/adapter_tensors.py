@@ -32,6 +32,7 @@ from seqloom.interop.adapter import (
 from seqloom.interop.export import Target
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.tensor_names import Rule
+from seqloom.json_values import as_list
 from seqloom.training.checkpoints import write_tensors
 
 TASK_TYPES = {
@@ -142,7 +143,7 @@ def _check_complete(
     adapter: Adapter, tensors: Mapping[str, Tensor], places: Mapping[str, _Place]
 ) -> None:
     """Raises FolderError if a module that target_modules names has no update: the file is not whole."""
-    if not isinstance(adapter.config.get("target_modules"), list):
+    if as_list(adapter.config.get("target_modules")) is None:
         return
     updated = set()
     for module in adapter.updates:

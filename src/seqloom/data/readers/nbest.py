@@ -301,13 +301,9 @@ def number_in(cell: str) -> int | float | str:
     number = _finite(cell)
     if number is None:
         return cell
-    return (
-        int(cell)
-        if re.fullmatch("0|-?[1-9][0-9]*", cell)
-        else number
-        if str(number) == cell
-        else cell
-    )
+    if re.fullmatch("0|-?[1-9][0-9]*", cell):
+        return int(cell)
+    return number if str(number) == cell else cell
 
 
 def _with_number(fields: JsonObject, field: str) -> JsonObject:

@@ -70,8 +70,7 @@ class BidirectionalCorpus(WindowedCorpus, StepTrainingData):
 def prepare_elmo(run_config: RunConfig, folder: Path, first: bool) -> BidirectionalCorpus:
     """The training data of an ELMo. Raises UsageError for a model that predicts nothing."""
     start, corpus, validation = prepare_stores(run_config, folder, first)
-    config = start.config
-    assert isinstance(config, ElmoConfig)
+    config: ElmoConfig = start.config
     if config.output == "none":
         raise UsageError(
             "an ELMo is trained to predict, so model.output must be full, adaptive, importance or blackout,"

@@ -19,7 +19,7 @@ from seqloom.data.readers.nbest import number_in
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError, counted
-from seqloom.json_values import as_list, as_text, field_of
+from seqloom.json_values import as_list, as_text, field_of, is_number
 
 
 class PromptRow(NamedTuple):
@@ -161,9 +161,9 @@ def _number(cell: object, *, loose: bool) -> int | float | None:
     if text is None:
         return None
     found = number_in(text)
-    if loose and isinstance(found, str):
+    if loose and not is_number(found):
         try:
             found = number_in(str(float(found)))
         except ValueError:
             return None
-    return None if isinstance(found, str) else found
+    return found if is_number(found) else None

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, final
 
 from seqloom.errors import DataError, FolderError, UsageError, one_line, printable, quoted
 from seqloom.files import read_text
-from seqloom.json_values import JsonObject
+from seqloom.json_values import JsonObject, as_object, as_text, as_whole_number, field_of
 from seqloom.run_file import read_yaml
 from seqloom.tasks.prompting.prompt_rows import PromptRow
 
@@ -78,16 +78,15 @@ def read_template(given: str, name: str | None) -> PromptTemplate:
         content = read_yaml(read_text(Path(path), LONGEST), path, TAGS)
     except FolderError as error:
         raise UsageError(str(error)) from None
-    found = content.get("templates") if isinstance(content, dict) else None
-    if not isinstance(found, dict) or not found:
+    found = as_object(field_of(content, "templates"))
+    if not found:
         raise UsageError(
             f"{printable(path)}: must have `templates:`, a template by each id, as promptsource has it"
         )
-    named = [
-        (str(value.get("name", key)), key, value)
-        for key, value in found.items()
-        if isinstance(value, dict)
-    ]
+    named = []
+    for key, value in found.items():
+        if (template := as_object(value)) is not None:
+            named.append((str(template.get("name", key)), key, template))
     chosen = [candidate for candidate in named if name is None or name in candidate[:2]]
     if len(chosen) != 1:
         wrong = (
@@ -100,13 +99,13 @@ def read_template(given: str, name: str | None) -> PromptTemplate:
             f" {quoted([one for one, *_ in named])} (an id tells those of one name apart)"
         )
     title, _, content_of = chosen[0]
-    jinja, choices = content_of.get("jinja"), content_of.get("answer_choices")
-    if not isinstance(jinja, str) or not isinstance(choices, str | None):
+    jinja, choices = as_text(content_of.get("jinja")), as_text(content_of.get("answer_choices"))
+    if jinja is None or (choices is None and content_of.get("answer_choices") is not None):
         raise UsageError(
             f"{printable(path)}: template {printable(title)!r} must have `jinja`, a text, and may have"
             " `answer_choices`, a text"
         )
-    task = content.get("task")
+    task = field_of(content, "task")
     return PromptTemplate(
         name=title,
         path=given,
@@ -179,8 +178,8 @@ def _in_own_process(request: JsonObject, template: PromptTemplate) -> list[dict[
 def _refuse(template: PromptTemplate, rows: Sequence[PromptRow], answer: JsonObject) -> None:
     problem = one_line(str(answer["error"]), 400)
     which = f"template {printable(template.name)!r} of {printable(template.path)}"
-    number = answer["row"]
-    if not isinstance(number, int):
+    number = as_whole_number(answer["row"])
+    if number is None:
         raise UsageError(f"{which} {problem}")
     row = rows[number]
     hint = ""

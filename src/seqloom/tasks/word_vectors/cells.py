@@ -129,11 +129,11 @@ def _batch(cells: CellArray) -> CellBatch:
 def prepare_cells(run_config: RunConfig, folder: Path, first: bool) -> CellTrainingData:
     """Raises DataError if no two words are near each other."""
     start, corpus, validation = prepare_stores(run_config, folder, first, holds_out=False)
-    assert isinstance(start.config, GloveConfig)
+    config: GloveConfig = start.config
     cells = build_cells(
         corpus,
         start.tokenizer.vocabulary_size,
-        start.config.window,
+        config.window,
         count_progress(len(corpus.tokens)),
     )
     if not len(cells):
@@ -143,7 +143,7 @@ def prepare_cells(run_config: RunConfig, folder: Path, first: bool) -> CellTrain
         start=start,
         corpus=corpus,
         validation=validation,
-        config=start.config,
+        config=config,
         cells=cells,
     )
 

@@ -149,7 +149,6 @@ def thread_notice(threads: int) -> str:
 
 def prepare_sentences(run_config: RunConfig, folder: Path, first: bool) -> SentenceCorpus:
     start, corpus, validation = prepare_stores(run_config, folder, first)
-    assert isinstance(start.config, Word2VecConfig)
     return SentenceCorpus(
         run=run_config, start=start, corpus=corpus, validation=validation, config=start.config
     )

@@ -128,8 +128,10 @@ def added_entries(pipeline: Pipeline, *, special: bool) -> Iterator[AddedEntry]:
 
 def entries_of(pipeline: Pipeline) -> dict[str, int]:
     """The id of each entry, added ones included."""
-    vocabulary = pipeline["model"]["vocab"]
-    if not isinstance(vocabulary, dict):
-        vocabulary = {text: i for i, (text, _) in enumerate(vocabulary)}
+    match pipeline["model"]["vocab"]:
+        case dict() as vocabulary:
+            pass
+        case entries:
+            vocabulary = {text: i for i, (text, _) in enumerate(entries)}
     added = pipeline.get("added_tokens") or []
     return {**vocabulary, **{entry["content"]: entry["id"] for entry in added}}

@@ -483,8 +483,9 @@ def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: 
     if len(set(ids)) < len(entries):
         raise ValueError("two of its entries have the same id")
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list) and len({text for text, _ in vocabulary}) < len(vocabulary):
-        raise ValueError("an entry occurs twice in its vocabulary")
+    match vocabulary:
+        case list() if len({text for text, _ in vocabulary}) < len(vocabulary):
+            raise ValueError("an entry occurs twice in its vocabulary")
     if max(ids, default=-1) >= size and family != "marian":
         raise ValueError(
             f"it has ids up to {max(ids)}, but the model only {size} (vocab_size of config.json)"
@@ -533,10 +534,11 @@ def _with_hidden_names(pipeline: Pipeline, special: Mapping[str, int]) -> Tokeni
     if model["type"] == "BPE":
         model["dropout"] = None
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict):
-        model["vocab"] = {hidden.get(token, token): i for token, i in vocabulary.items()}
-    else:
-        model["vocab"] = [(hidden.get(token, token), score) for token, score in vocabulary]
+    match vocabulary:
+        case dict():
+            model["vocab"] = {hidden.get(token, token): i for token, i in vocabulary.items()}
+        case _:
+            model["vocab"] = [(hidden.get(token, token), score) for token, score in vocabulary]
     if unk_token := model.get("unk_token"):
         model["unk_token"] = hidden.get(unk_token, unk_token)
     if "merges" in model:

@@ -249,14 +249,16 @@ def mixture_loss(model: nn.Module, batch: TextBatch) -> Loss:
 
 
 def _objective(bundle: LoadedRun, rows: object) -> Objective:
-    smoothing = parse(
-        TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train."
-    ).label_smoothing
-    if isinstance(rows, EncodedBatch):
-        return HeadObjective(smoothing)
-    if isinstance(rows, TranslationBatch):
-        return Translation(smoothing)
-    return mixture_loss if isinstance(bundle.model, Ensemble) else LanguageModelling(smoothing)
+    train = read_run_file(str(bundle.folder / RUN))["train"]
+    smoothing = parse(TrainConfig, train, "train.").label_smoothing
+    match rows, bundle.model:
+        case EncodedBatch(), _:
+            return HeadObjective(smoothing)
+        case TranslationBatch(), _:
+            return Translation(smoothing)
+        case _, Ensemble():
+            return mixture_loss
+    return LanguageModelling(smoothing)
 
 
 def _flow_of(bundle: LoadedRun, rows: TranslationBatch | TextBatch | EncodedBatch) -> GradientFlow:
