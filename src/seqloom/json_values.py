@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 JsonObject = Mapping[str, object]
@@ -35,6 +35,11 @@ def full_text(value: object) -> str | None:
     """A text that is not blank; None for anything else."""
     text = as_text(value)
     return text if text is not None and text.strip() else None
+
+
+def several_texts(value: str | Iterable[str]) -> list[str]:
+    """One text, or several, as a list."""
+    return [value] if isinstance(value, str) else list(value)
 
 
 def as_list(value: object) -> list[object] | None:

@@ -71,10 +71,11 @@ class ServedModel:
     @cached_property
     def encoder(self) -> SentenceEncoder | ElmoVectors:
         """What turns texts into vectors. Raises RequestError for a model that has none."""
-        if isinstance(self.model, SentenceEncoder | ElmoVectors):
-            return self.model
-        if isinstance(self.model, MaskFiller):
-            return SentenceEncoder(self.model.run)
+        match self.model:
+            case SentenceEncoder() | ElmoVectors() as encoder:
+                return encoder
+            case MaskFiller() as filler:
+                return SentenceEncoder(filler.run)
         raise RequestError(
             400, f"model {self.name} is one of {self.task} and has no vectors of texts", "model"
         )

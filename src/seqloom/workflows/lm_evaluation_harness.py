@@ -14,6 +14,7 @@ from typing import Any, Protocol, final
 
 from seqloom.errors import MissingExtraError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
+from seqloom.json_values import several_texts
 from seqloom.protocols import Settings
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.language_modeling.generate import TASK
@@ -107,7 +108,7 @@ def decode_settings(options: Settings) -> dict[str, Any]:
         (given.pop(name) for name in ("max_gen_toks", "max_new_tokens") if name in given), 0
     )
     settings: dict[str, Any] = {
-        "stop": [until] if isinstance(until, str) else list(until),
+        "stop": several_texts(until),
         "max_length": int(limit) or NEW_TOKENS,
     }
     sampling = given.pop("do_sample", False)

@@ -7,7 +7,7 @@ import binascii
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fastapi import APIRouter
@@ -20,7 +20,9 @@ from seqloom.errors import DataError, SeqloomError, printable
 from seqloom.explaining.charts import html_of, svg_of
 from seqloom.explaining.explanation import Explanation
 from seqloom.files import finite_or_null
+from seqloom.json_values import several_texts
 from seqloom.layers.attention import HeadAttention
+from seqloom.protocols import modules_of
 from seqloom.run_file import parse
 from seqloom.serving.http_errors import RequestError, invalid, of_command
 from seqloom.serving.limits import ServerLimits
@@ -43,7 +45,7 @@ async def explain(request: Request) -> Response:
     body = await read_body(request, ExplainBody)
     limits: ServerLimits = request.app.state.limits
     served: ServedModel = request.app.state.models.named(body.model)
-    inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    inputs = several_texts(body.inputs)
     look = look_of(body, served)
     tokens = await run_in_threadpool(check_size, served, inputs, look, limits)
     given: Any = image_of(inputs) if isinstance(served.model, ImageClassifier) else inputs
@@ -99,8 +101,8 @@ def check_size(served: ServedModel, inputs: Sequence[str], look: Look, limits: S
             "inputs",
             f"must have at most {limits.explained_tokens} tokens to be explained, but have {tokens}",
         )
-    modules = served.run.model.modules()
-    heads = sum(module.heads for module in modules if isinstance(module, HeadAttention))
+    modules = modules_of(served.run.model, HeadAttention).values()
+    heads = sum(module.heads for module in modules)
     all_heads = look.show == "attention" and look.layer is None and look.head is None
     if all_heads and heads * tokens**2 > limits.explained_numbers:
         raise invalid(
@@ -114,11 +116,11 @@ def check_size(served: ServedModel, inputs: Sequence[str], look: Look, limits: S
 def looked_at(served: ServedModel, given: Any, look: Look) -> Explanation:
     """Raises RequestError."""
     try:
-        if isinstance(served.model, ImageClassifier):
-            return served.model.looked_at(given, look)
-        assert isinstance(served.model, ExplainedModel)
+        match served.model:
+            case ImageClassifier() as classifier:
+                return classifier.looked_at(given, look)
         # no file that a request names is opened
-        return served.model.looked_at(given, look, files=False)
+        return cast(ExplainedModel, served.model).looked_at(given, look, files=False)
     except SeqloomError as error:
         raise of_command(error, served.folders, "inputs") from None
 
@@ -138,10 +140,11 @@ def image_of(inputs: Sequence[str]) -> Picture:
 
 def count_numbers(value: object) -> int:
     """How many values an explanation has."""
-    if isinstance(value, dict):
-        return sum(map(count_numbers, value.values()))
-    if isinstance(value, list | tuple):
-        return (
-            sum(map(count_numbers, value)) if value and isinstance(value[0], list) else len(value)
-        )
+    match value:
+        case dict():
+            return sum(map(count_numbers, value.values()))
+        case [list(), *_]:
+            return sum(map(count_numbers, value))
+        case [*items]:
+            return len(items)
     return 1

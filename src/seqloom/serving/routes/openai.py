@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from fastapi import APIRouter
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from seqloom.config import DecodeConfig
+from seqloom.json_values import several_texts
 from seqloom.serving.event_stream import EventStream
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.limits import ServerLimits
@@ -103,10 +104,9 @@ def as_prompts(
     """One prompt, or several, as several."""
     if isinstance(prompt, str):
         return [prompt]
-    ids = [part for part in prompt if isinstance(part, int)]
-    if prompt and len(ids) == len(prompt):
-        return [ids]
-    return prompt  # type: ignore[return-value]
+    if prompt and type(prompt[0]) is int:
+        return [prompt]
+    return cast(list[str] | list[list[int]], prompt)
 
 
 def check_logprobs(logprobs: int | None, decode: DecodeConfig, limits: ServerLimits) -> None:
@@ -138,7 +138,7 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, EmbeddingBody)
     state = request.app.state
     served = state.models.named(body.model)
-    texts = [body.input] if isinstance(body.input, str) else body.input
+    texts = several_texts(body.input)
     if not 1 <= len(texts) <= state.limits.inputs or not all(texts):
         raise invalid("input", f"must be 1 to {state.limits.inputs} texts, none of them empty")
     tokens = await run_in_threadpool(check_text_lengths, served, texts, "input")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from seqloom.json_values import as_list, as_object, as_text
 from seqloom.protocols import LoadedModel
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.routes.task_bodies import (
@@ -25,7 +26,7 @@ from seqloom.serving.routes.task_bodies import (
 )
 from seqloom.serving.routes.vectors import check_text_lengths, text_vectors
 from seqloom.serving.served_models import ServedModel
-from seqloom.tasks.fill_mask.mask_filler import Filled, MaskFiller
+from seqloom.tasks.fill_mask.mask_filler import Candidate, Filled, MaskFiller
 
 Read = Callable[[Sequence[Any]], Sequence[Any]]
 _WORD = re.compile(r"\S+")
@@ -51,21 +52,21 @@ def predicting(served: ServedModel) -> Read:
 
 def texts_of(inputs: Any) -> list[str]:
     """A text, or several, as several. Raises RequestError for anything else."""
-    texts = [inputs] if isinstance(inputs, str) else inputs
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+    texts = [inputs] if as_text(inputs) is not None else as_list(inputs)
+    if not texts or None in map(as_text, texts):
         raise invalid("inputs", "must be a text, or a list of texts")
-    return texts
+    return cast(list[str], texts)
 
 
 def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     """text-classification: the most likely labels of each text, or pair of texts."""
     parameters = wanted.parameters(LabelParameters)
-    several = inputs if isinstance(inputs, list) else [inputs]
+    several = as_list(inputs)
     plain: list[Any] = []
-    for one in several:
-        match one:
+    for given in [inputs] if several is None else several:
+        match given:
             case str():
-                plain.append(one)
+                plain.append(given)
             case {"text": str(text), "text_pair": str(second), **others} if not others:
                 plain.append((text, second))
             case _:
@@ -86,7 +87,7 @@ def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     """token-classification: the tag of each word, or the entities that the tags mark."""
     parameters = wanted.parameters(TagParameters)
     texts = texts_of(inputs)
-    words = [[match.group() for match in _WORD.finditer(text)] for text in texts]
+    words = list(map(_WORD.findall, texts))
     if not all(words):
         raise invalid("inputs", "must hold a word")
 
@@ -95,18 +96,18 @@ def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
         for text, output in zip(texts, outputs, strict=True):
             tagged = tagged_words(text, output)
             if parameters.aggregation_strategy == "none":
-                found.append([word for word in tagged if word["entity"] not in parameters.ignored])
+                marked, key = tagged, "entity"
             else:
-                found.append(
-                    [
-                        entity
-                        for entity in entities(text, tagged)
-                        if entity["entity_group"] not in parameters.ignored
-                    ]
-                )
-        return found[0] if isinstance(inputs, str) else found
+                marked, key = entities(text, tagged), "entity_group"
+            found.append([item for item in marked if item[key] not in parameters.ignored])
+        return _as_given(found, inputs)
 
     return Reading(words, predicting(served), answer)
+
+
+def _as_given(answers: list[Any], inputs: Any) -> Any:
+    """The answer to one text alone, or the answers to several."""
+    return answers if as_text(inputs) is None else answers[0]
 
 
 def tagged_words(text: str, output: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -186,8 +187,7 @@ def spans(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
 def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     """fill-mask: the most likely tokens at each mask."""
     parameters = wanted.parameters(FillMaskParameters)
-    filler, texts = served.model, texts_of(inputs)
-    assert isinstance(filler, MaskFiller)
+    filler, texts = cast(MaskFiller, served.model), texts_of(inputs)
     if not all(filler.spelling in text for text in texts):
         raise invalid("inputs", f"must hold {filler.spelling} where a token is to be predicted")
 
@@ -196,19 +196,17 @@ def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
         for text, filled in zip(texts, outputs, strict=True):
             of_masks = []
             for mask in filled.masks:
-                of_masks.append(
-                    [
-                        {
-                            "sequence": text.replace(filler.spelling, candidate.token.strip(), 1),
-                            "score": candidate.probability,
-                            "token": candidate.id,
-                            "token_str": candidate.token,
-                        }
-                        for candidate in mask
-                    ]
-                )
+                of_masks.append([described(text, candidate) for candidate in mask])
             found.append(of_masks[0] if len(of_masks) == 1 else of_masks)
-        return found[0] if isinstance(inputs, str) else found
+        return _as_given(found, inputs)
+
+    def described(text: str, candidate: Candidate) -> dict[str, object]:
+        return {
+            "sequence": text.replace(filler.spelling, candidate.token.strip(), 1),
+            "score": candidate.probability,
+            "token": candidate.id,
+            "token_str": candidate.token,
+        }
 
     def read(chunk: Sequence[str]) -> list[Filled]:
         return filler.fill_masks(list(chunk), parameters.top_k)
@@ -248,7 +246,7 @@ def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> R
 
 def vectors(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     """feature-extraction: the vector of each text; of a pair of texts how alike they are."""
-    if isinstance(inputs, dict):
+    if as_object(inputs) is not None:
         return similarities(served, inputs, wanted)
     parameters = wanted.parameters(VectorParameters)
     texts = texts_of(inputs)

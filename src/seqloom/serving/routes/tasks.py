@@ -65,17 +65,19 @@ async def ask_a_model(request: Request, name: str) -> Response:
 async def ask(request: Request, served: ServedModel, task: str) -> Response:
     if task not in ("", served.task, *OF_VECTORS):
         raise RequestError(404, f"model {served.name} is one of {served.task}", "model")
-    if isinstance(served.model, ImageClassifier):
-        return JSONResponse(await classified(request, served, served.model))
+    match served.model:
+        case ImageClassifier() as classifier:
+            return JSONResponse(await classified(request, served, classifier))
     body = await read_body(request, TaskBody)
     beside = {"normalize": body.normalize, "truncate": body.truncate}
     wanted = GivenParameters(beside | body.parameters)
-    if isinstance(served.model, LanguageModel) and task not in OF_VECTORS:
-        return JSONResponse(await generated(request, served, body.inputs, wanted))
-    if isinstance(served.model, Translator):
-        return JSONResponse(await outputs(request, served, body.inputs, wanted))
-    if isinstance(served.model, TextToTextModel):
-        return JSONResponse(await task_outputs(request, served, served.model, body.inputs, wanted))
+    match served.model:
+        case LanguageModel() if task not in OF_VECTORS:
+            return JSONResponse(await generated(request, served, body.inputs, wanted))
+        case Translator():
+            return JSONResponse(await outputs(request, served, body.inputs, wanted))
+        case TextToTextModel() as model:
+            return JSONResponse(await task_outputs(request, served, model, body.inputs, wanted))
     task = task or served.task
     reading = await run_in_threadpool(reading_of, served, task, body.inputs, wanted)
     check_number(reading.inputs, request.app.state.limits)
@@ -109,13 +111,14 @@ def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimit
 
 def flat(value: Any) -> list[str]:
     """All strings in an input."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return (
-        [text for part in value for text in flat(part)] if isinstance(value, list | tuple) else []
-    )
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return flat(list(value.values()))
+        case [*parts]:
+            return [text for part in parts for text in flat(part)]
+    return []
 
 
 def sampling_fields(parameters: WritingParameters, stop: list[str] | None) -> SamplingFields:

@@ -58,7 +58,7 @@ async def ready(request: Request) -> Response:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     models: ServedModels = request.app.state.models
-    engines = {name: one.engine for name, one in models.by_name.items()}
+    engines = {name: served.engine for name, served in models.by_name.items()}
     text = request.app.state.metrics.text(engines)
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
@@ -168,10 +168,11 @@ async def complete(request: Request) -> Response:
     tokens = await run_in_threadpool(count_tokens, served, [body.prefix], request.app.state.limits)
 
     def read(prefixes: Sequence[str]) -> list[list[dict[str, Any]]]:
-        return [
-            [completion._asdict() for completion in model.complete(prefix, body.n, body.words)]
-            for prefix in prefixes
-        ]
+        found = []
+        for prefix in prefixes:
+            completions = model.complete(prefix, body.n, body.words)
+            found.append([completion._asdict() for completion in completions])
+        return found
 
     together = ("complete", body.n, body.words)
     (found,) = await read_together(request, served, together, [body.prefix], tokens, read)
@@ -189,7 +190,8 @@ async def generate(request: Request) -> Response:
         decode = run.decode_settings(body.decode)
     except SeqloomError as error:
         raise RequestError(400, str(error), "decode") from None
-    if max(decode.n_best, decode.width if decode.strategy == "beam" else 1) > state.limits.rows:
+    width = decode.width if decode.strategy == "beam" else 1
+    if max(decode.n_best, width) > state.limits.rows:
         raise invalid("decode", f"must need at most {state.limits.rows} rows")
     asked = Asked(
         served=served,
@@ -242,8 +244,11 @@ async def predict(request: Request) -> Response:
 
 def plain(value: Any) -> Any:
     """Arrays as lists."""
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    return value if isinstance(value, str | int | float | None) else value.tolist()
+    match value:
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case dict():
+            return {name: plain(item) for name, item in value.items()}
+        case str() | int() | float() | None:
+            return value
+    return value.tolist()

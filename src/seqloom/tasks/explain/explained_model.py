@@ -16,6 +16,7 @@ from seqloom.errors import SeqloomError, UsageError, printable
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.studies.attention_maps import part_of
 from seqloom.explaining.studies.layer_lens import decoder_stack
+from seqloom.json_values import several_texts
 from seqloom.layers.attention import HeadAttention, WatchedAttention
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.models.ngrams.ngram import Ngram
@@ -139,7 +140,7 @@ class ExplainedModel(TextModel):
         self.check("explain", request)
         if output is not None:
             new_file(output, PICTURES)
-        given = [texts] if isinstance(texts, str) else list(texts)
+        given = several_texts(texts)
         look = parse(Look, {"show": self.default_show(), **options}, "--")
         explanation = self.looked_at(given, look, request)
         return explanation if output is None else explanation.save(output)

@@ -22,6 +22,7 @@ from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
 from seqloom.explaining.explanation import Explanation
 from seqloom.interop.adapter import base_folder
+from seqloom.json_values import several_texts
 from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import (
@@ -185,8 +186,7 @@ class ImageClassifier(TrainedModel):
         `Look`. With `output` it is written to a new file, and must not be there already."""
         self.check("explain", request)
         look = parse(Look, {"show": self.default_show(), **options}, "--")
-        paths = [image] if isinstance(image, str) else list(image)
-        explanation = self.looked_at(first_image(single_path(paths)), look)
+        explanation = self.looked_at(first_image(single_path(several_texts(image))), look)
         return explanation if output is None else explanation.save(new_file(output, PICTURES))
 
     def looked_at(self, image: Picture, look: Look) -> Explanation:
