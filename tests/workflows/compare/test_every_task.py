@@ -115,13 +115,17 @@ def test_unlike_vocabularies_that_hide_words_are_refused(book: Path, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_translation_is_ranked_by_bleu_with_copying_as_the_floor(tmp_path: Path) -> None:
+def test_translation_is_ranked_by_bleu_with_copying_as_the_floor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     random = Random(2)
     texts = [" ".join(random.choices(WORDS, k=5)) for _ in range(40)]
     data = tmp_path / "pairs.tsv"
     data.write_text("source\ttarget\n" + "".join(f"{one}\t{one} !\n" for one in texts))
     asked = config(tmp_path, "translation", data, "gru:tiny+width=8,transformer:tiny", processes=2)
-    board = run_compare(asked).leaderboard
+    with caplog.at_level("INFO", "seqloom"):
+        board = run_compare(asked).leaderboard
+    assert "2 of 2 trainings are over" in caplog.text  # in processes of their own
     assert board is not None
     assert board.plan.score == "bleu"
     assert board.floor is not None

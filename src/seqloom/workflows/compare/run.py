@@ -192,6 +192,8 @@ class _Runner:
         """Raises StoppedBySignal, and TrainingError if no model could be trained."""
         self._log_plan()
         choices = self._choices()
+        if self.processes > 1:
+            self._train_in_processes(choices)
         runs: dict[tuple[ModelEntry, int], CellRun] = {}
         for seed in range(self.plan.seeds):
             for entry in self.trainable:
