@@ -139,7 +139,7 @@ def ended(folder: Path, how: signal.Signals, tokens: int, streams: int = 16) -> 
     """A signal once all streams have begun."""
     started = threading.Barrier(streams + 1)
     with (
-        server_process(f"small={folder}") as server,
+        server_process(f"small={folder}", "--limit", "drain_seconds=300") as server,
         httpx.Client(base_url=server.url, timeout=60) as other,
         ThreadPoolExecutor(streams) as threads,
     ):

@@ -46,6 +46,8 @@ GOOD_REQUESTS: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": "org/small", "prompts": ["a"], "decode": {"max_length": 3}},
     "/api/predict": {"model": "labels", "inputs": ["a"]},
     "/api/explain": {"model": "org/small", "inputs": "a dog", "show": "lens", "picture": "svg"},
+    "/api/trace": {"model": "org/small", "inputs": "a dog", "target": "b"},
+    "/api/beams": {"model": "org/small", "inputs": "a dog", "beam": 2, "tokens": 3},
     "/api/rescore": {"model": "org/small", "lists": [{"id": 1, "nbest": [{"hyp": "a"}]}]},
 }
 VALUES: tuple[Any, ...] = (
@@ -167,6 +169,10 @@ def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
             f"pairs={RUNS / 'translation-t5'}",
         ]
         with server_process(*folders) as server:
+            # what is loaded for the first picture is no leak
+            of_round(
+                server, [(path, json.dumps(one).encode()) for path, one in GOOD_REQUESTS.items()]
+            )
             for number in range(options.rounds):
                 chance = random.Random(options.seed + number)
                 more = [mutated(chance) for _ in range(options.mutated)]

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from tests.serving.chromium import CHROMIUM, FIELDS, opened_page
+from tests.tasks.explain.subjects import RUNS, SENTENCE
 
 from seqloom.config import DataConfig, RunConfig
 from seqloom.models import model_family
@@ -96,3 +98,36 @@ def url(folders: dict[str, Path]) -> Iterator[str]:
 def client(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, timeout=30) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of every kind of model that the page shows."""
+    stored = [name for name in [*FIELDS, "text-recurrent-lm", "images-vit"] if name != "words"]
+    place = tmp_path_factory.mktemp("kinds")
+    words, text = place / "words", place / "text.txt"
+    text.write_text(f"{SENTENCE}\n" * 20)
+    settings = ["train.max_steps=3", "train.threads=1", "data.minimum_count=1"]
+    train("word-vectors", [str(text)], output_dir=words, model="word2vec:tiny", settings=settings)
+    folders = [f"words={words}", *(f"{name}={RUNS / name}" for name in stored)]
+    with serving(*folders, limits=LIMITS, device="cpu") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Skips where there is none."""
+    playwright_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    with playwright_api.sync_playwright() as playwright:
+        # the sandbox needs rights that a container does not give
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: str) -> Iterator[Any]:
+    with opened_page(browser, server) as opened:
+        yield opened

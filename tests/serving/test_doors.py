@@ -12,8 +12,9 @@ from fastapi.routing import APIRoute
 
 from seqloom.errors import UsageError
 from seqloom.serving.app import make_app
-from seqloom.serving.guard import LOOPBACK, OPEN, Access
+from seqloom.serving.guard import LOOPBACK, OPEN, Access, is_open
 from seqloom.serving.limits import ServerLimits
+from seqloom.serving.routes.page import FILES
 from seqloom.serving.served_models import ServedModels, open_models
 from seqloom.serving.server import Address, keys_from, make_server, served
 
@@ -86,8 +87,10 @@ def test_every_route_is_closed(how: str, models: ServedModels, locked: str) -> N
                 for asked in (method, "HEAD", "OPTIONS"):
                     answer = client.request(asked, spelled, headers=WRONG[how], json={})
                     # httpx folds `..`, so this may be another route
-                    is_open = answer.url.path in OPEN
-                    if is_open and not WRONG[how].keys() & {"Host", "Origin"}:
+                    if is_open(asked, answer.url.path) and not WRONG[how].keys() & {
+                        "Host",
+                        "Origin",
+                    }:
                         continue
                     assert answer.status_code in (401, 403), (asked, spelled, answer.text)
 
@@ -96,6 +99,15 @@ def test_every_route_is_closed(how: str, models: ServedModels, locked: str) -> N
 def test_whether_it_is_there_needs_no_key(path: str, locked: str) -> None:
     assert httpx.get(locked + path).status_code == 200
     assert httpx.get(locked + path, headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_the_page_needs_no_key_but_what_it_asks_for_does(locked: str) -> None:
+    """Its files hold nothing of the models; posts to the same address do."""
+    for path in FILES:
+        assert httpx.get(locked + path).status_code == 200
+        assert httpx.get(locked + path, headers={"Host": "evil.example"}).status_code == 403
+        assert httpx.post(locked + path, json={"inputs": "a"}).status_code == 401
+        assert "org/small" not in httpx.get(locked + path).text
 
 
 def test_each_key_opens(locked: str) -> None:

@@ -7,7 +7,9 @@ import re
 import httpx
 import pytest
 
-SCRIPTS = ("/page.js", "/asking.js", "/drawing.js", "/pictures.js", "/views.js")
+from seqloom.serving.routes.page import FILES as PAGE_FILES
+
+SCRIPTS = tuple(path for path in PAGE_FILES if path.endswith(".js"))
 FILES = {"/": "text/html", "/page.css": "text/css", **dict.fromkeys(SCRIPTS, "text/javascript")}
 
 

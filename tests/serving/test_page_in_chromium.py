@@ -4,8 +4,7 @@ anything but text."""
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,34 +13,9 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from tests.serving.conftest import LIMITS
-from tests.tasks.explain.subjects import INPUTS, PAIR, RUNS, SENTENCE
+from tests.serving.chromium import FIELDS, NODES, answered, until, visit
+from tests.tasks.explain.subjects import SENTENCE
 
-from seqloom.serving.server import serving
-from seqloom.workflows.train import train
-
-playwright_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"
-)
-
-NODES = 1500
-FIELDS: dict[str, dict[str, str]] = {
-    "text-gpt": {"text": SENTENCE, "seed": "1"},
-    "text-ngram": {"text": SENTENCE, "seed": "1"},
-    "translation-seq2seq": {"text": "the red dog"},
-    "labels-bert": {"text": SENTENCE},
-    "labels-gpt": {"text": PAIR[0], "second": PAIR[1]},
-    "similar-recurrent": {"text": PAIR[0], "second": PAIR[1]},
-    "tags-recurrent": {"text": SENTENCE},
-    "questions-bert": {"question": INPUTS["questions-bert"][0], "context": SENTENCE},
-    "choices-gpt": {"text": "the red dog", "options": "sees the cat\nlikes the park"},
-    "masks-bert": {"text": INPUTS["masks-bert"][0]},
-    "words": {"text": "dog - red + old"},
-    "vectors-bert": {"text": "the red dog\nthe cat\na bird"},
-}
-"""Model -> what is typed into its first view."""
 PAYLOADS = (
     "<script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
@@ -72,65 +46,6 @@ AROUND = (
     "%3C{}",
 )
 INJECTIONS = [around.format(payload) for payload in PAYLOADS for around in AROUND]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    stored = [name for name in [*FIELDS, "text-recurrent-lm", "images-vit"] if name != "words"]
-    place = tmp_path_factory.mktemp("runs")
-    words, text = place / "words", place / "text.txt"
-    text.write_text(f"{SENTENCE}\n" * 20)
-    settings = ["train.max_steps=3", "train.threads=1", "data.minimum_count=1"]
-    train("word-vectors", [str(text)], output_dir=words, model="word2vec:tiny", settings=settings)
-    folders = [f"words={words}", *(f"{name}={RUNS / name}" for name in stored)]
-    with serving(*folders, limits=LIMITS, device="cpu") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright_api.sync_playwright() as playwright:
-        # the sandbox needs rights that a container does not give
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Any, server: str) -> Iterator[Any]:
-    """A page that may ask nobody but the server, and that must not complain."""
-    context = browser.new_context()
-    opened = context.new_page()
-    wrong: list[str] = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("dialog", lambda dialog: wrong.append(dialog.message))
-    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    own = (server, "data:", "blob:")
-    opened.on("request", lambda sent: None if sent.url.startswith(own) else wrong.append(sent.url))
-    yield opened
-    context.close()
-    assert wrong == []
-
-
-def until(page: Any, condition: str) -> None:
-    """Waits for what JavaScript says; the policy of the page forbids `wait_for_function`."""
-    for _ in range(400):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(25)
-    raise AssertionError(
-        f"{condition} did not come about; the page says: {page.inner_text('body')}"
-    )
-
-
-def visit(page: Any, server: str, **parts: str) -> None:
-    page.goto("about:blank")
-    page.goto(f"{server}/#{urlencode(parts)}")
-    until(page, "document.querySelector('[role=tab][aria-selected=true]') !== null")
-
-
-def answered(page: Any) -> None:
-    until(page, "document.getElementById('status').textContent === 'Done.'")
 
 
 @pytest.mark.parametrize("model", FIELDS)

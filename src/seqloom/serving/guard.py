@@ -20,11 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seqloom.serving.http_errors import RequestError, where
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.metrics import Metrics
+from seqloom.serving.routes.page import FILES
 
 logger = logging.getLogger(__name__)
 
 OPEN = ("/health/live", "/health/ready")
-"""What is answered without a key: whether the server is there."""
+"""What is answered without a key: whether the server is there; and the files of the page, which hold nothing
+of the models and ask for the key."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 JSON_TYPES = ("application/json", "")
 IMAGE_TYPES = ("application/octet-stream", "image/")
@@ -122,7 +124,7 @@ class Guard:
             )
         if origin and not self._is_own(origin, headers) and origin not in self._access.origins:
             raise RequestError(403, "pages of other hosts may not ask; allow one with --cors")
-        if path not in OPEN and self._access.keys:
+        if self._access.keys and not is_open(scope["method"], path):
             given = headers.get("authorization", "")
             scheme, _, key = given.partition(" ")
             known = [same(key.strip(), known_key) for known_key in self._access.keys]
@@ -232,6 +234,11 @@ class Reply:
         await self.send({"type": "http.response.body", "body": content, "more_body": True})
         await body.discard()
         await self.send({"type": "http.response.body", "body": b""})
+
+
+def is_open(method: str, path: str) -> bool:
+    """Whether it needs no key."""
+    return path in OPEN or (method in ("GET", "HEAD") and path in FILES)
 
 
 def headers_of(scope: Scope) -> MutableMapping[str, Any]:

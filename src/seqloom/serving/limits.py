@@ -37,6 +37,12 @@ class ServerLimits:
     """Tokens of an input that is explained; no picture has room for more."""
     explained_numbers: Positive = 2**20
     """Numbers of an explanation."""
+    traced_tokens: Positive = 2048
+    """Tokens of an input whose attention is kept to be looked at."""
+    trace_bytes: Positive = 2**28
+    """Bytes of all attention that is kept; what was not looked at for the longest time leaves."""
+    tree_tokens: Positive = 64
+    """New tokens of a beam search that is shown as a tree."""
     stop_strings: Positive = 16
     """Strings that may end a text."""
     stop_length: Positive = 128

@@ -66,6 +66,7 @@ def output_for_source(
     source: Sequence[int],
     decode: DecodeConfig,
     finish: Callable[[Any], None],
+    watch: Observer | None = None,
 ) -> WritingJob:
     """The job of a model of text pairs. Raises UsageError where the source is too long."""
     options, special_ids = generation_options(decode, run.tokenizer), run.tokenizer.special_ids
@@ -76,7 +77,7 @@ def output_for_source(
         return read_source(run.model, source_batch([source], special_ids).to(device))
 
     def searching() -> Search:
-        return search([[*special_ids.bos]], [longest], options, device)
+        return search([[*special_ids.bos]], [longest], options, device, watch)
 
     rows = rows_of(options.strategy)
     return WritingJob(search=searching, first_state=first_state, rows=rows, finish=finish)

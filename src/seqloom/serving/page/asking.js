@@ -1,26 +1,42 @@
 // What the page asks of the server. An error of the server is thrown with its message.
 
-export async function json(path, content, signal) {
+const KEY = "seqloom-key";
+
+// The server has a key, and it was not given, or another was.
+export class KeyNeeded extends Error {}
+
+// The key stays in this tab until it is closed, and goes to this server alone.
+export function signIn(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+async function answered(path, content, signal) {
   const answer = await fetch(path, request(content, signal));
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error.message);
-  return found;
+  if (answer.ok) return answer;
+  const { message } = (await answer.json()).error;
+  throw answer.status === 401 ? new KeyNeeded(message) : new Error(message);
 }
 
 function request(content, signal) {
-  if (content === undefined) return { signal };
-  return {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(content),
-    signal,
-  };
+  const headers = {};
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.Authorization = `Bearer ${key}`;
+  if (content === undefined) return { headers, signal };
+  headers["Content-Type"] = "application/json";
+  return { method: "POST", headers, body: JSON.stringify(content), signal };
+}
+
+export async function json(path, content, signal) {
+  return (await answered(path, content, signal)).json();
+}
+
+export async function bytes(path, signal) {
+  return new Uint8Array(await (await answered(path, undefined, signal)).arrayBuffer());
 }
 
 // The events of a stream, without the mark of its end.
 export async function* events(path, content, signal) {
-  const answer = await fetch(path, request(content, signal));
-  if (!answer.ok) throw new Error((await answer.json()).error.message);
+  const answer = await answered(path, content, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

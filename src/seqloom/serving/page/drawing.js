@@ -129,6 +129,27 @@ export function picture(name, found, ask) {
   return element("figure", {}, frame, words, saves);
 }
 
+// A number from 1 on, with its label.
+export function choice(label, most, value) {
+  const input = element("input", { type: "number", min: 1, max: most, value });
+  const number = () => Math.min(Math.max(Math.round(input.valueAsNumber) || 1, 1), most);
+  const set = (wanted) => {
+    input.value = Math.min(Math.max(wanted, 1), most);
+  };
+  return { node: element("label", {}, `${label} (1 to ${most}) `, input), number, set };
+}
+
+// Ways to keep what a canvas shows; without `numbers` the picture alone.
+export function keepCanvas(name, canvas, numbers) {
+  const saves = element("p", { className: "buttons" });
+  saves.append(saver("Save as PNG", () => canvas.toBlob((blob) => keep(`${name}.png`, blob))));
+  if (numbers) {
+    const content = JSON.stringify(numbers);
+    saves.append(saver("Save the numbers", () => keep(`${name}.json`, new Blob([content], { type: "application/json" }))));
+  }
+  return saves;
+}
+
 function saver(label, save) {
   const button = element("button", { type: "button" }, label);
   button.addEventListener("click", async () => {

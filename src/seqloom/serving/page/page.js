@@ -1,6 +1,6 @@
 // Which model and which view is shown, and the address that restores it.
 
-import { json } from "./asking.js";
+import { KeyNeeded, json, signIn } from "./asking.js";
 import { element } from "./drawing.js";
 import { spaced, viewsOf } from "./views.js";
 
@@ -166,6 +166,7 @@ async function askOne(model, named, given, signal) {
     await view.ask(model, given, panel, signal, page);
     return "";
   } catch (error) {
+    if (error instanceof KeyNeeded) showSignIn("The key is no longer valid.");
     return error.name === "AbortError" ? "Stopped." : `${named ? `${model.name}: ` : ""}${error.message}`;
   }
 }
@@ -208,10 +209,32 @@ byId("tabs").addEventListener("keydown", (event) => {
 });
 window.addEventListener("hashchange", restore);
 
-json("info").then((found) => {
-  for (const model of found.models) models.set(model.name, model);
-  options(byId("model"), found.models.map((one) => [one.name, `${one.name} (${one.task})`]));
-  restore();
-}, (error) => {
-  byId("status").textContent = error.message;
+// The key is asked for where the server needs one, or says that it is another.
+function showSignIn(said) {
+  byId("sign-in").hidden = said === null;
+  byId("signed-in").hidden = said !== null;
+  byId("sign-in-status").textContent = said ?? "";
+  if (said !== null) byId("key").focus();
+}
+
+byId("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  signIn(byId("key").value.trim());
+  start("That is not a key of this server.");
 });
+
+async function start(refused) {
+  try {
+    const found = await json("info");
+    showSignIn(null);
+    byId("key").value = "";
+    for (const model of found.models) models.set(model.name, model);
+    options(byId("model"), found.models.map((one) => [one.name, `${one.name} (${one.task})`]));
+    restore();
+  } catch (error) {
+    if (error instanceof KeyNeeded) showSignIn(refused);
+    else byId("status").textContent = error.message;
+  }
+}
+
+start("");

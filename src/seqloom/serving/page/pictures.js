@@ -1,7 +1,8 @@
 // The pictures of `explain`, each a view of its own.
 
 import { json } from "./asking.js";
-import { Tokens, bars, element, picture, spelled, table } from "./drawing.js";
+import { Tokens, bars, choice, element, picture, spelled, table } from "./drawing.js";
+import { HEADS } from "./heads.js";
 
 const TARGET = { name: "target", label: "Explain this answer", help: "Empty: the model's own." };
 const FOIL = { name: "foil", label: "Compared with", help: "Empty: the next best answer." };
@@ -93,7 +94,7 @@ function writing(model) {
 // Language models show surprise in a view of their own, with more in it.
 export function picturesOf(model, inputs) {
   const known = model.task === "image-classification" ? OF_IMAGES : PICTURES;
-  return model.pictures.filter((show) => show in known).map((show) => {
+  const drawings = model.pictures.filter((show) => show in known).map((show) => {
     const { title, says, fields, more, inputs: own } = known[show];
     const texts = own ? own(model) : inputs;
     return {
@@ -113,6 +114,15 @@ export function picturesOf(model, inputs) {
       },
     };
   });
+  if (known === OF_IMAGES) return drawings;
+  return drawings.flatMap((one) => (one.id === "attention" ? [one, headsView(model, inputs)] : [one]));
+}
+
+// Of all heads of a model, which may be asked for one by one.
+function headsView(model, inputs) {
+  const fields = [...inputs, ...writing(model), ...(isPair(model) ? [PART] : [])];
+  const ask = (asked, given, ...rest) => HEADS.ask(asked, { ...given, inputs: textsOf(inputs, given) }, ...rest);
+  return { ...HEADS, fields, ask };
 }
 
 // Draws a picture, and returns its numbers.
@@ -165,13 +175,6 @@ function rows(found) {
   const choices = element("p", { className: "row" }, "Choose a token to read where it looks:");
   if (all.length * all[0].length > 1) choices.append(layer.node, head.node);
   return [choices, tokens.node];
-}
-
-// A number from 1 on, with its label.
-function choice(label, most, value) {
-  const input = element("input", { type: "number", min: 1, max: most, value });
-  const number = () => Math.min(Math.max(Math.round(input.valueAsNumber) || 1, 1), most);
-  return { node: element("label", {}, `${label} (1 to ${most}) `, input), number };
 }
 
 // Of a recurrent layer: the text in the colours of one unit.

@@ -3,6 +3,7 @@
 import { address, events, json } from "./asking.js";
 import { Tokens, bars, element, spelled } from "./drawing.js";
 import { drawn, picturesOf, textsOf } from "./pictures.js";
+import { BEAMS, BEAM_FIELDS } from "./tree.js";
 
 const TEXT = { name: "text", label: "Text", kind: "area", required: true };
 const TOP = 10;
@@ -67,7 +68,7 @@ function pair(required = true) {
 }
 
 const OWN = {
-  "text-generation": () => [WRITING, SURPRISE],
+  "text-generation": () => [WRITING, SURPRISE, tree()],
   translation: outputs,
   summarization: outputs,
   "text2text-generation": outputs,
@@ -185,8 +186,13 @@ function outputs(model) {
   const fields = [TEXT];
   if (model.tasks?.length) fields.push({ name: "task", label: "Task", options: model.tasks });
   else fields.push({ name: "beams", label: "Beams", kind: "number", min: 1, max: 16, help: "How many texts are followed at once. Empty: as the model was set." });
-  return [{ id: "write", title, button: title, fields, ask: output,
+  const views = [{ id: "write", title, button: title, fields, ask: output,
     says: "What the model writes for your text. The darker a token, the less sure the model was of it; choose one to see what it weighed up. A fluent output can still be wrong." }];
+  return model.tasks?.length ? views : [...views, tree()];
+}
+
+function tree() {
+  return { ...BEAMS, fields: [TEXT, ...BEAM_FIELDS] };
 }
 
 async function output(asked, given, panel, signal) {

@@ -174,6 +174,24 @@ class ExplainBody(Body):
     picture: Literal["svg", "html"] | None = None
 
 
+class TraceBody(Body):
+    """POST /api/trace"""
+
+    model: str | None = None
+    inputs: str | list[str]
+    target: str | None = None
+    part: str | None = None
+
+
+class BeamsBody(Body):
+    """POST /api/beams"""
+
+    model: str | None = None
+    inputs: str
+    beam: Annotated[int, Field(ge=2, le=2**31)] = 4
+    tokens: Count = 16
+
+
 class RescoreBody(Body):
     """POST /api/rescore"""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from seqloom.errors import UsageError
 from seqloom.explaining.explanation import Explanation
 from seqloom.explaining.studies.attention_maps import (
@@ -16,8 +18,9 @@ from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 
 
-def explain_attention(given: ModelInput, look: Look) -> Explanation:
-    """Raises UsageError if the model has no attention, or no such part, layer or head."""
+def maps_of(given: ModelInput) -> dict[str, Tensor]:
+    """Part -> weights `(layers, heads, queries, keys)`. Raises UsageError if the model has no
+    attention."""
     seen = attention_maps(given.model, given.read)
     maps = {part: weights[given.row] for part, weights in seen.items()}
     if "cross" in maps:
@@ -27,6 +30,12 @@ def explain_attention(given: ModelInput, look: Look) -> Explanation:
         raise UsageError(
             "a model must have attention to show where it looks, but this one has none; see --show"
         )
+    return maps
+
+
+def explain_attention(given: ModelInput, look: Look) -> Explanation:
+    """Raises UsageError if the model has no attention, or no such part, layer or head."""
+    maps = maps_of(given)
     chosen = choose_maps(maps, look.part, look.layer, look.head)
     looking, looked_at = sides_of(given, chosen)
     weights = chosen.weights
