@@ -13,7 +13,7 @@ the figures into docs/results/benchmarks.json.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -240,14 +240,20 @@ HEADER = [
 ]
 
 
-def parsed() -> argparse.Namespace:
+def parsed(
+    description: str | None, *, batches: Sequence[int], threads: int, sizes: Sequence[str] = ()
+) -> argparse.Namespace:
+    """The command line of a benchmark of decoding; `sizes` are those of its models, where it has several."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--ways", nargs="+", default=list(REQUIRED), choices=REQUIRED)
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
+    if sizes:
+        parser.add_argument("--sizes", nargs="+", default=sizes[:1], choices=sizes)
+    ways = [way for way in REQUIRED if not sizes or way != "sample"]
+    parser.add_argument("--ways", nargs="+", default=ways, choices=ways)
+    parser.add_argument("--batches", nargs="+", type=int, default=batches)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=threads)
     parser.add_argument(
         "--write", action="store_true", help="publish in docs/, in the place of the last figures"
     )
@@ -256,7 +262,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     """Measures what was asked for."""
-    arguments = parsed()
+    arguments = parsed(__doc__, batches=[1, 8, 32], threads=2)
     torch.set_num_threads(arguments.threads)
     points = [
         measure(way, batch, arguments.rounds)

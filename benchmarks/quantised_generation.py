@@ -6,13 +6,12 @@ CTranslate2: greedy and beam 4.
 
 small: width 256, 4 layers, 4 heads, vocabulary 8,000; gpt2: 768, 12, 12, 50,257. Prompts of 16 tokens, 128
 new ones for each, all with the same weights. CTranslate2 (`pip install ctranslate2`) takes part where it is
-installed; in int8 it also rounds the inputs of a product, which is not done here. Prints a table; with
+installed. Prints a table; with
 --write puts it into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import tempfile
 from typing import Any, get_args
@@ -23,7 +22,18 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from benchmarks import report
-from benchmarks.generation import BOS, EOS, NEW, PAD, Run, copy_weights, our_run, peer_run, prompts
+from benchmarks.generation import (
+    BOS,
+    EOS,
+    NEW,
+    PAD,
+    Run,
+    copy_weights,
+    our_run,
+    parsed,
+    peer_run,
+    prompts,
+)
 from benchmarks.gpt import CONTEXT, HEADS, LAYERS, PEER, VOCABULARY, WIDTH
 from benchmarks.measuring import interleaved
 from seqloom.models.gpt import GPT, GPTConfig
@@ -165,24 +175,9 @@ HEADER = [
 ]
 
 
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sizes", nargs="+", default=["small"], choices=SIZES)
-    parser.add_argument("--ways", nargs="+", default=["greedy", "beam4"])
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
-    )
-    return parser.parse_args()
-
-
 def main() -> None:
     """Measures what was asked for."""
-    arguments = parsed()
+    arguments = parsed(__doc__, batches=[1, 8], threads=1, sizes=[*SIZES])
     torch.set_num_threads(arguments.threads)
     points = [
         measure(size, way, batch, arguments.rounds)
