@@ -10,6 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from seqloom.native import library as native
+from seqloom.native.build import SOURCES, kinds_here, library_of_kind
+
 settings.register_profile("seqloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("seqloom")
 """No timing decides a test."""
@@ -141,3 +144,16 @@ def notices() -> Iterator[list[str]]:
     yield messages
     package.removeHandler(handler)
     package.setLevel(level)
+
+
+@pytest.fixture(params=kinds_here())
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The library for each kind of processor that this one can be."""
+    if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("this processor has no AVX-512")
+    path = library_of_kind(SOURCES, request.param)
+    monkeypatch.setattr(native, "library_path", lambda *_: path)
+    native.library.cache_clear()
+    assert native.library() is not None
+    yield request.param
+    native.library.cache_clear()

@@ -21,12 +21,10 @@ from seqloom.layers.attention import watched_attention
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.packed_linear import QuantisedWeight
-from seqloom.layers.transformer import native_step
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.native_step import NativeStep
 from seqloom.models.gpt import GPT, GPTConfig
-from seqloom.native.build import SOURCES, kinds_here, library_of_kind
-from seqloom.native.library import library, load_decoding
+from seqloom.native.library import OFF, DecodingFunctions, decoding_functions, library
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import (
     Decodable,
@@ -85,18 +83,6 @@ def model(request: pytest.FixtureRequest) -> GPT:
     return drawn(**MODELS[request.param])
 
 
-@pytest.fixture(params=kinds_here())
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The library for each kind of processor that this one can be."""
-    if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
-        pytest.skip("this processor has no AVX-512")
-    found = load_decoding(library_of_kind(SOURCES, request.param))
-    assert found is not None
-    for module in (native_step, packed_linear):
-        monkeypatch.setattr(module, "decoding_functions", lambda: found)
-    return str(request.param)
-
-
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Each step is worth so many."""
@@ -111,13 +97,14 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def native_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each compiled step."""
     rows: list[int] = []
-    original = NativeStep.__call__
+    original = NativeStep._run
 
-    def counted(self: NativeStep, x: Tensor, *rest: Any) -> Any:
-        rows.append(len(x))
-        return original(self, x, *rest)
+    def counted(self: NativeStep, arguments: Any, hidden: Tensor) -> bool:
+        made = original(self, arguments, hidden)
+        rows.extend([len(hidden)] * made)
+        return made
 
-    monkeypatch.setattr(NativeStep, "__call__", counted)
+    monkeypatch.setattr(NativeStep, "_run", counted)
     return rows
 
 
@@ -207,13 +194,27 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
+RULES: dict[str, DecodeConfig] = {
+    "likeliest": DecodeConfig(strategy="sample", temperature=0.7, top_k=5, top_p=0.9),
+    "all": DecodeConfig(no_repeat_ngram=3, min_length=5, temperature=0.7),
+}
+"""What is decoded from: some of the likeliest next tokens, or all."""
+
+
+@pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_texts_are_the_same(
-    model: GPT, threads: int, name: str, native_steps: list[int], monkeypatch: pytest.MonkeyPatch
+    model: GPT,
+    threads: int,
+    name: str,
+    rules: str,
+    native_steps: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decode = DecodeConfig(no_repeat_ngram=3, min_length=5, temperature=0.7)
-    rules = logits_processors(decode, [PAD, BOS], EOS)
-    options = GenerationOptions(strategy=STRATEGIES[name], eos=EOS, pad=PAD, processors=rules)
+    sampled = name == "sampling" or rules == "all"
+    decode = RULES[rules] if sampled else DecodeConfig()
+    processors = logits_processors(decode, [PAD, BOS], EOS)
+    options = GenerationOptions(strategy=STRATEGIES[name], eos=EOS, pad=PAD, processors=processors)
     read = [[BOS, 7, 9], [BOS], [BOS, 4, 4, 12, 30, 9]]
 
     def texts() -> list[list[list[int]]]:
@@ -222,9 +223,12 @@ def test_texts_are_the_same(
 
     found = texts()
     assert native_steps
-    monkeypatch.setattr(native_step, "decoding_functions", lambda: None)
+    monkeypatch.setenv(OFF, "0")
+    library.cache_clear()
     before = len(native_steps)
-    assert found == texts()
+    expected = texts()
+    library.cache_clear()
+    assert found == expected
     assert len(native_steps) == before
 
 
@@ -268,6 +272,18 @@ def rounded(model: GPT, storage: Storage) -> GPT:
 STORAGES: tuple[Storage, ...] = ("bfloat16", "int8")
 
 
+@pytest.fixture
+def inputs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor without instructions for int8: the inputs of a product are not rounded."""
+
+    def without() -> DecodingFunctions | None:
+        functions = decoding_functions()
+        return functions and functions._replace(multiplies_integers=False)
+
+    monkeypatch.setattr(packed_linear, "decoding_functions", without)
+
+
+@pytest.mark.usefixtures("inputs_stay")
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("rows", [1, 3, 8])
 def test_quantised_weights_are_the_model_with_rounded_weights(
@@ -281,6 +297,7 @@ def test_quantised_weights_are_the_model_with_rounded_weights(
         assert_close(logits, exact)
 
 
+@pytest.mark.usefixtures("inputs_stay")
 @pytest.mark.parametrize("storage", STORAGES)
 def test_quantised_weights_score_as_the_model_with_rounded_weights(
     model: GPT, storage: Storage
@@ -294,6 +311,17 @@ def test_quantised_weights_score_as_the_model_with_rounded_weights(
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     chosen = whole.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
     torch.testing.assert_close(found, chosen.where(targets != IGNORE, 0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_rounded_inputs_hardly_change_a_prediction(model: GPT, kind: str, rows: int) -> None:
+    with torch.inference_mode():
+        expected = logits_of_a_session(model, rows)
+        found = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
+        again = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
+    for logits, exact, same in zip(found, expected, again, strict=True):
+        assert torch.equal(logits, same)
+        assert (logits - exact).norm() <= 0.05 * exact.norm()
 
 
 def test_int8_is_within_half_a_step_of_each_row() -> None:

@@ -15,7 +15,7 @@ from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
-from seqloom.native.library import OFF, decoding_functions, library
+from seqloom.native.library import OFF, library
 from seqloom.runs.quantised_weights import QuantisedGPT
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.language_model import LanguageModel
@@ -51,12 +51,10 @@ def run_of(model: nn.Module, task: str = "text-generation", **decode: Any) -> Lo
 
 @pytest.fixture
 def switched_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for function in (library, decoding_functions):
-        function.cache_clear()
+    library.cache_clear()
     monkeypatch.setenv(OFF, "0")
     yield
-    for function in (library, decoding_functions):
-        function.cache_clear()
+    library.cache_clear()
 
 
 @compiled

@@ -68,7 +68,7 @@ def train_sentences(
         is_cbow=options.cbow,
         is_drawn=options.drawn_window,
     )
-    compiled[v.dtype].word2vec(ctypes.byref(arguments), threads)
+    compiled.by_type[v.dtype].word2vec(ctypes.byref(arguments), threads)
     for given, row in zip((v, u), rows, strict=False):
         if row is not given:
             given.copy_(row)

@@ -104,7 +104,7 @@ def train_cells(
         rate,
         factors.rows.shape[1],
     )
-    compiled[dtype].glove(ctypes.byref(arguments), threads)
+    compiled.by_type[dtype].glove(ctypes.byref(arguments), threads)
     return float(loss.sum())
 
 

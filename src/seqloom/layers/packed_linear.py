@@ -3,23 +3,29 @@
     float32, bfloat16    the weight, rounded to that type
     int8                 W ≈ s round(W / s), s = max |W| / 127 for each row: an output has one scale
 
-Whatever the storage, inputs, sums and outputs are in float32.
+Sums and outputs are in float32. So are inputs, unless weights are int8 and the processor multiplies int8:
+then each row of inputs is rounded as a row of W is.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import NamedTuple, cast, final, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.native.library import DecodingFunctions, decoding_functions
 from seqloom.packed_weights import PackedWeights, Storage
 
 GRAIN = 100_000
 """Operations for which one more thread is worth while: meeting it takes microseconds."""
+
+BLOCK, LINE = 2**24, 64
+"""Bytes of memory that are asked for at once (what nobody has written is none), and of a cache line."""
 
 
 class LinearArguments(ctypes.Structure):
@@ -32,6 +38,7 @@ class LinearArguments(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("inputs", ctypes.c_long),
         ("outputs", ctypes.c_long),
+        ("rounds_inputs", ctypes.c_long),
     ]
 
 
@@ -75,19 +82,46 @@ class QuantisedWeight(NamedTuple):
 
 
 @final
+class _PackedBlocks:
+    """Memory for packed weights: many share a block of large pages, from which a processor reads a third
+    faster than from small ones."""
+
+    def __init__(self) -> None:
+        self._block = torch.empty(0, dtype=torch.uint8)
+
+    def room(self, like: Tensor, *shape: int) -> Tensor:
+        """An uninitialised tensor of this type."""
+        size = math.prod(shape) * like.itemsize
+        if size > len(self._block):
+            self._block = fresh(self._block, max(BLOCK, size))
+        taken, self._block = self._block[:size], self._block[-(-size // LINE) * LINE :]
+        return taken.view(like.dtype).view(shape)
+
+
+@final
 class PackedLinear:
     """A weight in strips of as many outputs as a vector of this processor has lanes."""
 
-    def __init__(self, functions: DecodingFunctions, weight: Tensor, storage: Storage) -> None:
-        stored = QuantisedWeight.of(weight, storage)
+    def __init__(self, weight: Tensor, weights: PackedWeights) -> None:
+        functions = cast("DecodingFunctions", decoding_functions())
+        values, scales = QuantisedWeight.of(weight, weights.storage)
         self.outputs, self.inputs = weight.shape
         strips = -(-self.outputs // functions.lanes)
+        # weights of int8 that are multiplied together are neighbours, and a byte has 128 more
+        together = 4 if scales is not None else 1
         filling = strips * functions.lanes - self.outputs
-        filled = F.pad(stored.values, (0, 0, 0, filling))
-        by_strip = filled.view(strips, functions.lanes, self.inputs).transpose(1, 2)
-        self._strips = by_strip.contiguous()
-        self._scales = None if stored.scales is None else F.pad(stored.scales, (0, filling))
-        self._storage = get_args(Storage).index(storage)  # as `Storage` there
+        filled = F.pad(values, (0, -self.inputs % together, 0, filling))
+        by_strip = filled.view(strips, functions.lanes, -1, together).transpose(1, 2)
+        self._strips = (
+            weights.get(_PackedBlocks, lambda blocks: blocks())
+            .room(values, *by_strip.shape)
+            .copy_(by_strip)
+        )
+        if scales is not None:
+            self._strips.view(torch.uint8).bitwise_xor_(128)
+        self._scales = None if scales is None else F.pad(scales, (0, filling))
+        self._storage = get_args(Storage).index(weights.storage)  # as `Storage` there
+        self._rounds_inputs = scales is not None and functions.multiplies_integers
 
     def arguments(self, bias: Tensor | None) -> LinearArguments:
         """Good for as long as this and the bias live."""
@@ -98,18 +132,16 @@ class PackedLinear:
             None if bias is None else bias.data_ptr(),
             self.inputs,
             self.outputs,
+            self._rounds_inputs,
         )
 
 
 def packed_linear(weights: PackedWeights, weight: Tensor) -> PackedLinear:
     """The packed copy of a weight, in the storage of `weights`."""
-    functions = cast("DecodingFunctions", decoding_functions())
-    if weights.storage == "float32":  # there `linear` keeps a copy of its own kind
-        return PackedLinear(functions, weight, weights.storage)
-    return weights.get(weight, lambda tensor: PackedLinear(functions, tensor, weights.storage))
+    return weights.get(weight, lambda tensor: PackedLinear(tensor, weights))
 
 
-def quantised_linear(
+def packed_product(
     weights: PackedWeights, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """x `(..., width)` in float32 -> x Wᵀ + b `(..., out)`, with W as it is stored. No gradient passes."""

@@ -29,7 +29,7 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
-from seqloom.layers.transformer.native_step import run_stack
+from seqloom.layers.transformer.native_step import TokenEmbedding, read_token, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
 from seqloom.models.config_checks import (
     ActivationName,
@@ -193,6 +193,10 @@ class GPT(nn.Module):
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
+        if state is not None and self.config.positions in ("learned", "none"):
+            found = read_token(self.stack, self._token_embedding, tokens, state)
+            if found is not None:
+                return found
         call = self._mask_and_positions(tokens, state)
         hidden, layers = run_stack(self.stack, *self._embed(tokens, call), state and state.layers)
         return hidden, extend_cache(state, layers, tokens, call)
@@ -227,6 +231,13 @@ class GPT(nn.Module):
         """Stops training the output layer, unless its weight is the embedding."""
         if not self.config.tie_output:
             self.output.requires_grad_(False)
+
+    def _token_embedding(self) -> TokenEmbedding:
+        """Of positions that are in a table, or none."""
+        c = self.config
+        positions = None if self.positions is None else self.positions.embedding.weight
+        start = c.bos_id if c.documents == "separate" else c.pad_id
+        return TokenEmbedding(self.embedding.weight, positions, c.pad_id, start)
 
     def _mask_and_positions(self, tokens: Tensor, state: KeyValueCache | None) -> MaskAndPositions:
         c = self.config

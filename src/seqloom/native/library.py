@@ -42,20 +42,26 @@ class NativeFunctions(NamedTuple):
     """(Glove, threads)"""
 
 
-NativeLibrary = dict[torch.dtype, NativeFunctions]
-
-
 class DecodingFunctions(NamedTuple):
     """Those for steps of decoding, in float32."""
 
     lanes: int
     """Outputs of a strip of `PackedLinear`."""
+    multiplies_integers: bool
+    """Whether this processor has instructions for products of int8."""
     linear: Callable[..., None]
     """(LinearCall, threads)"""
-    workspace_size: Callable[..., int]
-    """(TransformerStep, threads) -> how many numbers `TransformerStep.workspace` must hold."""
-    transformer_step: Callable[..., None]
-    """(TransformerStep, threads)"""
+    likeliest: Callable[..., None]
+    """(Likeliest, threads)"""
+    transformer_step: Callable[..., bool]
+    """(TransformerStep, threads) -> whether its rows are even; otherwise nothing was done."""
+
+
+class NativeLibrary(NamedTuple):
+    """All functions of one library."""
+
+    by_type: dict[torch.dtype, NativeFunctions]
+    decoding: DecodingFunctions
 
 
 @functools.cache
@@ -71,43 +77,34 @@ def missing() -> bool:
     return library() is None and os.environ.get(OFF) != "0"
 
 
-@functools.cache
 def decoding_functions() -> DecodingFunctions | None:
     """None where `library` is."""
-    if library() is None:
-        return None
-    return load_decoding(library_path(SOURCES, torch.backends.cpu.get_cpu_capability()))
+    loaded = library()
+    return None if loaded is None else loaded.decoding
 
 
 def load(path: Path) -> NativeLibrary | None:
     """None where there is no such file, it does not load, or it was built from other sources than these."""
-    loaded = _opened(path)
-    if loaded is None:
-        return None
-    return {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
-
-
-def load_decoding(path: Path) -> DecodingFunctions | None:
-    """As `load`."""
-    loaded = _opened(path)
-    if loaded is None:
-        return None
-    loaded.seqloom_lanes.restype = _LONG
-    linear, size = loaded.seqloom_linear, loaded.seqloom_transformer_workspace
-    step = loaded.seqloom_transformer_step
-    for function, result in ((linear, None), (size, _LONG), (step, None)):
-        function.argtypes, function.restype = (_POINTER, _LONG), result
-    return DecodingFunctions(loaded.seqloom_lanes(), linear, size, step)
-
-
-def _opened(path: Path) -> ctypes.CDLL | None:
     try:
         loaded = ctypes.CDLL(str(path))  # its OpenMP is the one that torch has loaded
         stamp: ctypes._NamedFuncPointer = loaded.seqloom_built_from
     except (OSError, AttributeError):
         return None
     stamp.restype = ctypes.c_char_p
-    return loaded if stamp() == built_from(SOURCES).encode() else None
+    if stamp() != built_from(SOURCES).encode():
+        return None
+    by_type = {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
+    return NativeLibrary(by_type, _decoding_functions(loaded))
+
+
+def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
+    loaded.seqloom_lanes.restype = loaded.seqloom_multiplies_integers.restype = _LONG
+    calls = [loaded.seqloom_linear, loaded.seqloom_likeliest, loaded.seqloom_transformer_step]
+    for one in calls:
+        one.argtypes, one.restype = (_POINTER, _LONG), None
+    loaded.seqloom_transformer_step.restype = ctypes.c_bool
+    integers = bool(loaded.seqloom_multiplies_integers())
+    return DecodingFunctions(loaded.seqloom_lanes(), integers, *calls)
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

@@ -4,6 +4,7 @@
 #include "cells.h"
 #include "gemm.h"
 #include "glove.h"
+#include "likeliest.h"
 #include "transformer.h"
 #include "word2vec.h"
 
@@ -95,7 +96,8 @@ void seqloom_glove_float(const seqloom::Glove<float>* pass, long threads) { seql
 void seqloom_glove_double(const seqloom::Glove<double>* pass, long threads) { seqloom::train(*pass, threads); }
 
 long seqloom_lanes() { return seqloom::LANES<float>; }
+long seqloom_multiplies_integers() { return seqloom::multiplies_integers(); }
 void seqloom_linear(const seqloom::LinearCall* call, long threads) { seqloom::multiply(*call, threads); }
-long seqloom_transformer_workspace(const seqloom::TransformerStep* step, long threads) { return step->workspace_size(threads); }
-void seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { seqloom::run(*step, threads); }
+void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
+bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }
 }

@@ -70,6 +70,13 @@ struct TransformerBlock { // as `BlockArguments` in native_step.py
   float beta; // of swish
 };
 
+struct EvenTokens { // of rows that have read `length` tokens each
+  const long* ids;  // (rows,); null: `x` holds the embedded tokens
+  long *known, known_stride; // where the ids are kept, (rows, slots)
+  const float *embedding, *positions; // (vocabulary, width), and the row of this position; null where there is none
+  long vocabulary, pad, start; // after a pad or a start rows differ
+};
+
 struct TransformerStep { // as `StepArguments` in native_step.py
   const TransformerBlock* blocks;
   float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
@@ -81,20 +88,28 @@ struct TransformerStep { // as `StepArguments` in native_step.py
   const uint8_t* visible;            // (rows, length + 1): the keys that a row sees; null: all
   const float *cosines, *sines;      // of rotary positions, (rows, head_width / 2); else null
   long angle_stride;                 // from one row's angles to the next one's: 0 where all agree
-  float* x;                          // (rows, width): in: the embedded tokens, out: the hidden states
-  float* workspace;                  // of `workspace_size` numbers
+  EvenTokens tokens;
+  float* x;                          // (rows, width): in: the embedded tokens, unless `tokens` are given; out: the hidden states
+
+  // Whether all rows stay even, and all ids have an embedding. Otherwise it must not run: Python knows about uneven rows.
+  bool even() const {
+    if (!tokens.ids) return true;
+    return std::all_of(tokens.ids, tokens.ids + rows, [&](long id) { return id >= 0 && id < tokens.vocabulary && id != tokens.pad && id != tokens.start; });
+  }
 
   long inner() const { return heads * head_width; }
   long hidden_width() const { return blocks[0].hidden.outputs; }
   long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + hidden_width()) + threads * (length + 1); }
 
-  void operator()(const Member& me) const {
-    float* at = workspace;
+  void operator()(const Member& me, float* at) const {
     const auto take = [&](long wide) { return Rows<float>{std::exchange(at, at + rows * wide), wide}; };
     const Rows<float> states{x, width}, normed = take(width), added = take(width), parts = take(3 * inner()), mixed = take(inner()), wide = take(hidden_width());
     float* weights = at + me.rank * (length + 1);
 
-    if (norm_before) each_row(me, [&](long row) { blocks[0].attention_norm(states[row], normed[row], width, epsilon); });
+    each_row(me, [&](long row) {
+      if (tokens.ids) embed(row, states[row]);
+      if (norm_before) blocks[0].attention_norm(states[row], normed[row], width, epsilon);
+    });
     const Rows<float> read = norm_before ? normed : states;
     for (long layer = 0; layer < layers; layer++) {
       const TransformerBlock& block = blocks[layer];
@@ -118,6 +133,13 @@ struct TransformerStep { // as `StepArguments` in native_step.py
   }
 
 private:
+  void embed(long row, float* to) const {
+    const long id = tokens.ids[row];
+    const float* from = tokens.embedding + id * width;
+    for (long i = 0; i < width; i++) to[i] = from[i] + (tokens.positions ? tokens.positions[i] : 0.f);
+    tokens.known[row * tokens.known_stride + length] = id;
+  }
+
   template <class F> void each_row(const Member& me, F f) const {
     const Share share = me.of(rows);
     for (long row = share.first; row < share.last; row++) f(row);
@@ -202,14 +224,29 @@ private:
     for (; i + LANES<float> <= head_width; i += LANES<float>)
 #pragma GCC unroll 4
       for (int k = 0; k < K; k++) sum[k] += load(query + i) * load(keys + k * head_width + i);
+    Quarter fourth[4] = {};
+#pragma GCC unroll 4
+    for (int k = 0; k < K; k++) fourth[k] = folded(sum[k]);
+    const Quarter first = __builtin_shufflevector(fourth[0], fourth[1], 0, 4, 1, 5) + __builtin_shufflevector(fourth[0], fourth[1], 2, 6, 3, 7);
+    const Quarter last = __builtin_shufflevector(fourth[2], fourth[3], 0, 4, 1, 5) + __builtin_shufflevector(fourth[2], fourth[3], 2, 6, 3, 7);
+    const Quarter products = __builtin_shufflevector(first, last, 0, 1, 4, 5) + __builtin_shufflevector(first, last, 2, 3, 6, 7);
+#pragma GCC unroll 4
     for (int k = 0; k < K; k++) {
-      float parts[LANES<float>], product = 0;
-      store(parts, sum[k]);
-#pragma omp simd reduction(+ : product)
-      for (long lane = 0; lane < LANES<float>; lane++) product += parts[lane];
+      float product = products[k];
       for (long rest = i; rest < head_width; rest++) product += query[rest] * keys[k * head_width + rest];
       scores[k] = scale * product;
     }
+  }
+
+  typedef float Quarter __attribute__((vector_size(16)));
+
+  // The sum of the vector's quarters.
+  static Quarter folded(Vector<float> v) {
+    Quarter quarters[BYTES / 16];
+    std::memcpy(quarters, &v, sizeof quarters);
+    Quarter sum = quarters[0];
+    for (int i = 1; i < BYTES / 16; i++) sum += quarters[i];
+    return sum;
   }
 
   // V vectors of the weighted mean of the values. What has no weight may be anything, and is not read.
@@ -224,10 +261,16 @@ private:
   }
 };
 
-inline void run(const TransformerStep& step, long threads) {
+// False where nothing was done.
+inline bool run(const TransformerStep& step, long threads) {
+  if (!step.even()) return false;
+  static thread_local std::vector<float> workspace;
+  if (const size_t asked = step.workspace_size(threads); workspace.size() < asked) workspace.resize(asked);
+  float* const shared = workspace.data();
   Barrier barrier;
 #pragma omp parallel num_threads(static_cast<int>(threads))
-  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()});
+  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()}, shared);
+  return true;
 }
 
 } // namespace seqloom

@@ -84,7 +84,7 @@ class CompiledLoop:
     ) -> None:
         compiled = library()
         assert compiled is not None
-        self.dtype, self.functions = weights.b.dtype, compiled[weights.b.dtype]
+        self.dtype, self.functions = weights.b.dtype, compiled.by_type[weights.b.dtype]
         self.cell_number = BUILT_IN.index(cell)  # as `Cell` in `recurrent.cpp`
         self.gate_count = len(gate_names(cell))
         width = weights.width(cell)

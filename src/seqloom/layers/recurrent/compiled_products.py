@@ -96,7 +96,9 @@ def gemm(
         columns=columns,
         depth=depth,
     )
-    compiled[out.dtype].gemm(ctypes.byref(arguments), threads_for(2 * rows * columns * depth))
+    compiled.by_type[out.dtype].gemm(
+        ctypes.byref(arguments), threads_for(2 * rows * columns * depth)
+    )
     return out
 
 

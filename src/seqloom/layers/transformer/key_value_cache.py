@@ -97,9 +97,11 @@ class KeyValueCache(NamedTuple):
         changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         if len(changed):
             self._copy_rows(rows[changed], changed, inputs)
-        layers = tuple(
-            KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers
-        )
+        layers = self.layers
+        if len(rows) < len(self.tokens):
+            layers = tuple(
+                KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in layers
+            )
         return KeyValueCache(layers, self.tokens[: len(rows)], self.length, ragged)
 
     def _selected(self, rows: Tensor, ragged: RaggedCache | None) -> KeyValueCache:

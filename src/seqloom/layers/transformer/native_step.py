@@ -8,17 +8,24 @@ is the blocks' own work, and all is where there is no compiled library.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import cast, final
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.layers.linear import Linear
 from seqloom.layers.packed_linear import LinearArguments, packed_linear, threads_for
+from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
-from seqloom.layers.transformer.key_value_cache import KeysValues, with_room
+from seqloom.layers.transformer.key_value_cache import (
+    MIN_SLOTS,
+    KeysValues,
+    KeyValueCache,
+    with_room,
+)
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
 from seqloom.packed_weights import PackedWeights, current
 
@@ -45,6 +52,17 @@ class BlockArguments(ctypes.Structure):
     ]
 
 
+class TokenArguments(ctypes.Structure):
+    """`EvenTokens` in `transformer.h`."""
+
+    _fields_ = [
+        *((name, _POINTER) for name in ("ids", "known")),
+        ("known_stride", _LONG),
+        *((name, _POINTER) for name in ("embedding", "positions")),
+        *((name, _LONG) for name in ("vocabulary", "pad", "start")),
+    ]
+
+
 class StepArguments(ctypes.Structure):
     """`TransformerStep` in `transformer.h`."""
 
@@ -58,38 +76,63 @@ class StepArguments(ctypes.Structure):
         *((name, _LONG) for name in ("rows", "width", "heads", "head_width", "slots", "length")),
         *((name, _POINTER) for name in ("visible", "cosines", "sines")),
         ("angle_stride", _LONG),
+        ("tokens", TokenArguments),
         ("x", _POINTER),
-        ("workspace", _POINTER),
     ]
+
+
+class TokenEmbedding(NamedTuple):
+    """How a model embeds tokens, where the compiled step can do it."""
+
+    weight: Tensor
+    """`(vocabulary, width)`"""
+    positions: Tensor | None
+    """`(context, width)`; None where none is added."""
+    pad: int
+    start: int
+    """The id that begins a document; where none does, that of `<pad>`."""
 
 
 def run_stack(
     stack: Stack, x: Tensor, inputs: AttentionInputs, past: tuple[KeysValues, ...] | None
 ) -> tuple[Tensor, tuple[KeysValues, ...]]:
     """As `stack(x, inputs, past)`, in one call where that can be."""
-    weights = current()
-    if weights is None or past is None or not _is_a_step(x, inputs):
-        return stack(x, inputs, past)  # type: ignore[no-any-return]
-    step = weights.get(stack, lambda blocks: native_step(blocks, weights))
-    if step is None or stack.training or step.watched():
-        return stack(x, inputs, past)  # type: ignore[no-any-return]
-    return step(x, inputs, past)
-
-
-def _is_a_step(x: Tensor, inputs: AttentionInputs) -> bool:
-    """One token of each row, in numbers and with a mask that the compiled step knows."""
+    step = None if past is None else _step_of(stack, x, torch.float32)
     mask = inputs.mask
     if isinstance(mask, Tensor):
         known = mask.dtype == torch.bool and mask.shape[:3] == (len(x), 1, 1)
     else:
         known = mask == "all"
-    return (
-        known
-        and x.shape[1] == 1
-        and in_memory(x, torch.float32)
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-    )
+    if step is None or past is None or not known:
+        return stack(x, inputs, past)  # type: ignore[no-any-return]
+    return step(x, inputs, past)
+
+
+def read_token(
+    stack: Stack, embedding: Callable[[], TokenEmbedding], tokens: Tensor, cache: KeyValueCache
+) -> tuple[Tensor, KeyValueCache] | None:
+    """tokens `(rows, 1)` -> hidden `(rows, 1, width)` and the cache after them, in one call with their
+    embedding; None where that cannot be, or rows differ."""
+    if cache.ragged is not None:
+        return None
+    step = _step_of(stack, tokens, torch.long)
+    return None if step is None else step.read(embedding, tokens, cache)
+
+
+def _step_of(stack: Stack, x: Tensor, dtype: torch.dtype) -> NativeStep | None:
+    """The compiled step, for x `(rows, 1, ...)`, where it serves here and now."""
+    weights = current()
+    if (
+        weights is None
+        or x.shape[1] != 1
+        or not in_memory(x, dtype)
+        or torch.is_grad_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or stack.training
+    ):
+        return None
+    step = weights.get(stack, lambda blocks: native_step(blocks, weights))
+    return None if step is None or step.watched() else step
 
 
 def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
@@ -98,7 +141,7 @@ def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
 
 
 def why_not(stack: Stack) -> str:
-    """Why a stack has no compiled step, as a clause; empty where it has one."""
+    """Why a stack has no compiled step, as a clause; empty if it has one."""
     for block in _blocks(stack):
         if not all(isinstance(linear, Linear) for linear in _linear_maps(block)):
             return "its linear maps have adapters (LoRA)"
@@ -149,6 +192,13 @@ class NativeStep:
         if own[0].norm_first:
             self._arguments.norm = self._norm(stack.norm)
         self._numbers = sum(parameter.numel() for parameter in stack.parameters())
+        self._width: int = query_key_value.in_features
+        self._embedding: TokenEmbedding | None = None
+        # the addresses of the cache that was used last, which are those of the next step mostly
+        nothing = weakref.ref(self)
+        self._known_cache: tuple[
+            Callable[[], object], Callable[[], object], int, ctypes.Array[Any]
+        ] = (nothing, nothing, 0, (_POINTER * 0)())
 
     def watched(self) -> bool:
         """Whether somebody looks at the weights of attention, which this never shows."""
@@ -158,15 +208,7 @@ class NativeStep:
         self, x: Tensor, inputs: AttentionInputs, past: Sequence[KeysValues]
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """As `Stack.forward`, one step."""
-        layers = past if _has_room(past, inputs.past_length) else _grown(past, inputs.past_length)
         arguments = StepArguments.from_buffer_copy(self._arguments)
-        caches = (ctypes.c_void_p * (2 * len(layers)))(
-            *(part.data_ptr() for layer in layers for part in layer)
-        )
-        hidden = x.clone(memory_format=torch.contiguous_format)
-        arguments.caches = ctypes.addressof(caches)
-        arguments.rows, arguments.slots = len(x), layers[0].keys.shape[2]
-        arguments.length, arguments.x = inputs.past_length, hidden.data_ptr()
         visible = inputs.mask.contiguous() if isinstance(inputs.mask, Tensor) else None
         if visible is not None:
             arguments.visible = visible.data_ptr()
@@ -174,12 +216,69 @@ class NativeStep:
             cosines, sines = (part.contiguous() for part in inputs.rotary)
             arguments.cosines, arguments.sines = cosines.data_ptr(), sines.data_ptr()
             arguments.angle_stride = cosines.shape[-1] if cosines.dim() > 2 else 0
-        threads = threads_for(2 * len(x) * self._numbers)
-        address = ctypes.byref(arguments)
-        workspace = torch.empty(self._functions.workspace_size(address, threads), device="cpu")
-        arguments.workspace = workspace.data_ptr()
-        self._functions.transformer_step(address, threads)
-        return hidden, tuple(layers)
+        hidden = x.clone(memory_format=torch.contiguous_format)
+        layers = self._with_slot(arguments, tuple(past), inputs.past_length)
+        self._run(arguments, hidden)
+        return hidden, layers
+
+    def read(
+        self,
+        embedding: Callable[[], TokenEmbedding],
+        tokens: Tensor,
+        cache: KeyValueCache,
+    ) -> tuple[Tensor, KeyValueCache] | None:
+        """As `read_token`."""
+        if self._embedding is None:
+            self._embedding = embedding()
+        weight, positions, pad, start = self._embedding
+        length, known, tokens = cache.length, cache.tokens, tokens.contiguous()
+        at_position = None
+        if positions is not None:
+            if length >= positions.shape[0]:
+                return None
+            at_position = positions.data_ptr() + 4 * self._width * length
+        if known.shape[1] <= length:
+            known = with_room(known, length, 1, 1)
+        arguments = StepArguments.from_buffer_copy(self._arguments)
+        arguments.tokens = TokenArguments(
+            tokens.data_ptr(),
+            known.data_ptr(),
+            known.stride(0),
+            weight.data_ptr(),
+            at_position,
+            weight.shape[0],
+            pad,
+            start,
+        )
+        hidden = torch.empty(tokens.shape[0], 1, self._width, device="cpu")
+        layers = self._with_slot(arguments, cache.layers, length)
+        if not self._run(arguments, hidden):
+            return None
+        return hidden, KeyValueCache(layers, known, length + 1, None)
+
+    def _with_slot(
+        self, arguments: StepArguments, layers: tuple[KeysValues, ...], length: int
+    ) -> tuple[KeysValues, ...]:
+        """The layers with room for one more than `length` tokens, where the step finds them."""
+        first, last, slots, addresses = self._known_cache
+        if first() is not layers[0].keys or last() is not layers[-1].values or slots <= length:
+            layers = with_slot(layers, length)
+            pointers = [part.data_ptr() for layer in layers for part in layer]
+            slots, addresses = layers[0].keys.shape[2], (_POINTER * len(pointers))(*pointers)
+            first, last = weakref.ref(layers[0].keys), weakref.ref(layers[-1].values)
+            self._known_cache = first, last, slots, addresses
+        arguments.caches = ctypes.addressof(addresses)
+        arguments.slots, arguments.length = slots, length
+        return layers
+
+    def _run(self, arguments: StepArguments, hidden: Tensor) -> bool:
+        """Whether rows are even, so that the step was made."""
+        rows = hidden.shape[0]
+        arguments.rows, arguments.x = rows, hidden.data_ptr()
+        made: bool = self._functions.transformer_step(
+            ctypes.byref(arguments), threads_for(2 * rows * self._numbers)
+        )
+        return made
 
     def _block(self, block: Block) -> BlockArguments:
         activation = block.feed_forward.activation
@@ -202,11 +301,15 @@ class NativeStep:
         return NormArguments(*(None if part is None else part.data_ptr() for part in parts))
 
 
-def _has_room(layers: Sequence[KeysValues], length: int) -> bool:
-    return all(
-        part.shape[2] > length and part.is_contiguous() for layer in layers for part in layer
-    )
-
-
-def _grown(layers: Sequence[KeysValues], length: int) -> list[KeysValues]:
-    return [KeysValues(*(with_room(part, length, 1) for part in layer)) for layer in layers]
+def with_slot(layers: Sequence[KeysValues], length: int) -> tuple[KeysValues, ...]:
+    """The layers with room for one more than `length` tokens."""
+    parts = [part for layer in layers for part in layer]
+    if all(part.shape[2] > length and part.is_contiguous() for part in parts):
+        return tuple(layers)
+    rows, heads, _, head_width = parts[0].shape
+    slots = max(MIN_SLOTS, 2 * (length + 1))
+    # in one block, which may have large pages
+    larger = fresh(parts[0], len(parts), rows, heads, slots, head_width)
+    for new, part in zip(larger, parts, strict=True):
+        new[:, :, :length] = part[:, :, :length]
+    return tuple(map(KeysValues, larger[::2], larger[1::2]))
