@@ -42,6 +42,7 @@ from typing import (
     Self,
     TypeGuard,
     TypeVar,
+    cast,
     final,
     runtime_checkable,
 )
@@ -97,6 +98,36 @@ class OutputLayer(Protocol):
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)`, exact, 0 at IGNORE; never
         holds all logits."""
+        ...
+
+
+class WantedTokens(NamedTuple):
+    """What decoding needs to know of the next tokens, where that is not all."""
+
+    likeliest: int
+    """So many of each row,"""
+    forbidden: tuple[int, ...] = ()
+    """but none of these."""
+
+
+class NextLogProbs(NamedTuple):
+    """What may come next in each row."""
+
+    log_probs: Tensor
+    """`(rows, vocabulary)`; or `(rows, likeliest)` of those that were wanted,"""
+    ids: Tensor | None = None
+    """and which these are, `(rows, likeliest)`, in rising order; -inf where there are too few."""
+
+    def select(self, rows: Tensor | slice) -> NextLogProbs:
+        return NextLogProbs(self.log_probs[rows], None if self.ids is None else self.ids[rows])
+
+
+@runtime_checkable
+class LikeliestOutput(Protocol):
+    """An `OutputLayer` that can tell the likeliest next tokens without a row of logits."""
+
+    def likeliest(self, hidden: Tensor, wanted: WantedTokens) -> NextLogProbs | None:
+        """hidden `(rows, width)` -> the likeliest; None where it can not, here and now."""
         ...
 
 
@@ -832,6 +863,27 @@ def next_logits(
         return model.output.logits(hidden[:, -1] if rows is None else hidden[rows, -1]), state
     logits, state = model(tokens, state)
     return logits[:, -1] if rows is None else logits[rows, -1], state
+
+
+def next_log_probs(
+    model: Decodable,
+    tokens: Tensor,
+    state: State,
+    rows: Tensor | None = None,
+    wanted: WantedTokens | None = None,
+) -> tuple[NextLogProbs, State]:
+    """As `next_logits`. Where not all is wanted, the answer may have only that."""
+    if wanted is None or not (
+        _in_two_halves(model) and _meets(type(model.output), LikeliestOutput)
+    ):
+        logits, state = next_logits(model, tokens, state, rows)
+        return NextLogProbs(logits.float().log_softmax(dim=-1)), state
+    hidden, state = model.read(tokens, state)
+    last = hidden[:, -1] if rows is None else hidden[rows, -1]
+    found = cast("LikeliestOutput", model.output).likeliest(last, wanted)
+    if found is None:
+        found = NextLogProbs(model.output.logits(last).float().log_softmax(dim=-1))
+    return found, state
 
 
 def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:

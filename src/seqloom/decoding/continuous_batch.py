@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from typing import final
 
 import torch
-from torch import Tensor
 
 from seqloom.decoding.decoder import Decoder, Prefill, Step
 from seqloom.decoding.generate import Search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.prompt_states import PromptStates
-from seqloom.protocols import Decodable, State
+from seqloom.protocols import Decodable, NextLogProbs, State
 
 CHUNK = 256
 """Tokens of prompts that are read in one step."""
@@ -129,30 +128,32 @@ class ContinuousBatch:
                 start, running.state = self._known.longest(call.prompts[0].tolist())
                 running.already_read = start
         columns = call.prompts[:, start : start + max(1, most // rows)]
-        logits, running.state = self._decoder.read(columns, running.state)
+        following, running.state = self._decoder.read(columns, running.state, call.wanted)
         running.already_read += columns.shape[1]
         if running.already_read == call.prompts.shape[1]:
             if running.reads_alone:
                 self._known.keep(call.prompts[0].tolist(), running.state)
             first = self._decoder.rows
-            logits = self._decoder.join(logits, running.state, call.rows_per_input)
-            running.rows = range(first, first + len(logits))
+            following = self._decoder.join(following, running.state, call.rows_per_input)
+            running.rows = range(first, first + len(following.log_probs))
             running.prefill, running.state = None, None
-            self._send(running, logits)
+            self._send(running, following)
         return columns.numel()
 
     def _decode(self, decoding: list[RunningSearch]) -> None:
         """One token more for each live row of these searches; rows of others leave."""
-        tokens, parents = [], []
+        tokens, parents, wanted = [], [], set()
         for running in decoding:
             assert running.step is not None
             tokens.append(running.step.tokens)
+            wanted.add(running.step.wanted)
             own = running.step.parents
             if own is None:
                 own = torch.arange(len(running.rows), device=running.step.tokens.device)
             parents.append(own + running.rows.start)
+        together = wanted.pop() if len(wanted) == 1 else None
         try:
-            logits = self._decoder.step(Step(torch.cat(tokens), torch.cat(parents)))
+            following = self._decoder.step(Step(torch.cat(tokens), torch.cat(parents), together))
         # each search is told, and later ones begin with no rows
         except Exception as error:  # noqa: BLE001
             self._decoder.drop()
@@ -163,14 +164,14 @@ class ContinuousBatch:
         for running, rows in zip(decoding, tokens, strict=True):
             running.rows = range(first, first + len(rows))
             first += len(rows)
-            self._send(running, logits[running.rows.start : running.rows.stop])
+            self._send(running, following.select(slice(running.rows.start, running.rows.stop)))
 
-    def _send(self, running: RunningSearch, logits: Tensor | None) -> None:
-        """Gives a search its logits, and takes what it asks for next."""
+    def _send(self, running: RunningSearch, following: NextLogProbs | None) -> None:
+        """Gives a search what it asked for, and takes what it asks for next."""
         running.step = None
         with failing_alone(running):
             try:
-                call = next(running.search) if logits is None else running.search.send(logits)
+                call = next(running.search) if following is None else running.search.send(following)
             except StopIteration as end:
                 running.hypotheses = end.value
                 return

@@ -10,9 +10,11 @@ from torch import Tensor
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import (
     Decodable,
+    NextLogProbs,
     State,
+    WantedTokens,
     join_rows,
-    next_logits,
+    next_log_probs,
     reorder_in_place,
     select_rows,
 )
@@ -24,7 +26,9 @@ class Prefill(NamedTuple):
     prompts: Tensor
     """`(prompts, longest)`, padded on the left."""
     rows_per_input: int
-    """Rows that go on from each prompt, with states and logits that are copies."""
+    """Rows that go on from each prompt, with states and log-probabilities that are copies."""
+    wanted: WantedTokens | None = None
+    """What it needs to know of the next tokens; None for all."""
 
 
 class Step(NamedTuple):
@@ -34,6 +38,8 @@ class Step(NamedTuple):
     """`(rows, 1)`"""
     parents: Tensor | None
     """`(rows,)`: the earlier row that each continues; None where each continues itself."""
+    wanted: WantedTokens | None = None
+    """As in `Prefill`."""
 
 
 @final
@@ -58,47 +64,50 @@ class Decoder:
     def rows(self) -> int:
         return len(self._slots)
 
-    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """tokens `(rows, steps)` -> logits `(rows, vocabulary)` after the last one, and the state. Its own
-        state stays."""
+    def read(
+        self, tokens: Tensor, state: State, wanted: WantedTokens | None
+    ) -> tuple[NextLogProbs, State]:
+        """tokens `(rows, steps)` -> what may come after the last one, and the state. Its own state stays."""
         with self._weights, torch.inference_mode():
-            return next_logits(self.model, tokens, state)
+            return next_log_probs(self.model, tokens, state, None, wanted)
 
-    def prefill(self, call: Prefill, state: State) -> Tensor:
-        """Reads the prompts after `state`, which has a row for each -> logits `(rows, vocabulary)`."""
-        logits, state = self.read(call.prompts, state)
+    def prefill(self, call: Prefill, state: State) -> NextLogProbs:
+        """Reads the prompts after `state`, which has a row for each."""
+        following, state = self.read(call.prompts, state, call.wanted)
         self.drop()
-        return self.join(logits, state, call.rows_per_input)
+        return self.join(following, state, call.rows_per_input)
 
     @torch.inference_mode()
-    def join(self, logits: Tensor, state: State, rows_per_input: int) -> Tensor:
+    def join(self, following: NextLogProbs, state: State, rows_per_input: int) -> NextLogProbs:
         """Rows join those that are there, below them: some for each row of a state that has read its prompt.
-        -> their logits."""
+        -> what may come next in them."""
+        device = following.log_probs.device
         if rows_per_input > 1:
-            inputs = torch.arange(len(logits), device=logits.device)
+            inputs = torch.arange(len(following.log_probs), device=device)
             repeated = inputs.repeat_interleave(rows_per_input)
-            logits, state = logits[repeated], select_rows(state, repeated)
+            following, state = following.select(repeated), select_rows(state, repeated)
         before = len(self._slots)
         self._state = join_rows([self._state, state]) if before else state
-        self._slots += range(before, before + len(logits))
-        self._order = self._order_of_slots(logits.device)
-        return logits
+        self._slots += range(before, before + len(following.log_probs))
+        self._order = self._order_of_slots(device)
+        return following
 
     def drop(self) -> None:
         """All rows leave."""
         self._state, self._slots, self._order = None, [], None
 
     @torch.inference_mode()
-    def step(self, call: Step) -> Tensor:
-        """-> logits `(rows, vocabulary)`."""
+    def step(self, call: Step) -> NextLogProbs:
         tokens = call.tokens
         if call.parents is not None:
             self._reorder(call.parents.tolist(), tokens.device)
         if self._order is not None:
             tokens = torch.empty_like(tokens).index_copy_(0, self._order, tokens)
         with self._weights:
-            logits, self._state = next_logits(self.model, tokens, self._state, self._order)
-        return logits
+            following, self._state = next_log_probs(
+                self.model, tokens, self._state, self._order, call.wanted
+            )
+        return following
 
     def _reorder(self, parents: list[int], device: torch.device) -> None:
         slots_before, count = len(self._slots), len(parents)

@@ -10,8 +10,8 @@ of an input is over when no row of it is alive, or when even the best that a liv
 log p can only fall, its length can only grow to the maximum) is no better than the worst of the hypotheses
 that would be returned: never earlier.
 
-The loop (`search`) calls no model. It asks for logits, and whoever runs it makes the calls: `steps` for one
-search, `ContinuousBatch` (`continuous_batch.py`) for many that share each call.
+The loop (`search`) calls no model. It asks what may come next, and whoever runs it makes the calls: `steps`
+for one search, `ContinuousBatch` (`continuous_batch.py`) for many that share each call.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from seqloom.decoding.hypotheses import (
     LiveHypotheses,
     StoppingCriterion,
 )
-from seqloom.decoding.logits_processors import LogitsProcessor
+from seqloom.decoding.logits_processors import LogitsProcessor, enough
 from seqloom.decoding.strategies import Strategy
 from seqloom.errors import UsageError
-from seqloom.protocols import Decodable, State, device_of
+from seqloom.protocols import Decodable, NextLogProbs, State, device_of
 
 Observer = Callable[[DecodingStep], None]
-Search = Generator[Prefill | Step, Tensor, list[list[Hypothesis]]]
-"""Yields what the model must read next, is sent the logits `(rows, vocabulary)` after it, returns the
-hypotheses of each prompt."""
+NewTokens = Callable[[Tensor], None]
+"""Is given the new token of each row `(rows,)`, once for each step."""
+Search = Generator[Prefill | Step, NextLogProbs, list[list[Hypothesis]]]
+"""Yields what the model must read next, is sent what may come after it, returns the hypotheses of each
+prompt."""
 Steps = Generator[Tensor, None, list[list[Hypothesis]]]
 """Yields the new token of each row `(rows,)` as it comes, returns the hypotheses of each prompt."""
 T = TypeVar("T")
@@ -113,35 +115,25 @@ def steps(
 ) -> Steps:
     """`generate`, one step at a time. `earlier` tells what precedes each prompt of a continued text."""
 
-    def searching(observer: Observer) -> Search:
-        return search(prompts, max_new_tokens, options, device_of(model), observer, earlier)
+    def searching(new_tokens: NewTokens) -> Search:
+        device = device_of(model)
+        return search(prompts, max_new_tokens, options, device, observer, earlier, new_tokens)
 
-    return run_search(model, state, searching, observer)
+    return run_search(model, state, searching)
 
 
-def run_search(
-    model: Decodable,
-    state: State,
-    searching: Callable[[Observer], Search],
-    observer: Observer | None = None,
-) -> Steps:
+def run_search(model: Decodable, state: State, searching: Callable[[NewTokens], Search]) -> Steps:
     """Makes the calls of the model that a search asks for. `state` is that before each of its prompts."""
     chosen: list[Tensor] = []
-
-    def watch(step: DecodingStep) -> None:
-        chosen.append(step.next_tokens.ids)
-        if observer is not None:
-            observer(step)
-
-    decoder, running = Decoder(model), searching(watch)
+    decoder, running = Decoder(model), searching(chosen.append)
     try:
         call = next(running)
         while True:
             if isinstance(call, Prefill):
-                logits = decoder.prefill(call, state)
+                following = decoder.prefill(call, state)
             else:
-                logits = decoder.step(call)
-            call = running.send(logits)
+                following = decoder.step(call)
+            call = running.send(following)
             yield chosen.pop()
     except StopIteration as end:
         yield from chosen
@@ -157,8 +149,9 @@ def search(
     device: torch.device,
     observer: Observer | None = None,
     earlier: Sequence[Earlier] | None = None,
+    new_tokens: NewTokens = lambda _: None,
 ) -> Search:
-    """`steps` without the model: it yields what the model must read, and is sent the logits after that."""
+    """`steps` without the model: it yields what the model must read, and is sent what may come after that."""
     if (
         not all(prompts)
         or not len(prompts) == len(max_new_tokens)
@@ -175,12 +168,17 @@ def search(
     live = _initial_rows(
         prompts, earlier or [Earlier()] * len(prompts), strategy.rows_per_input, device
     )
-    logits = yield Prefill(_left_padded(prompts, options.pad, device), strategy.rows_per_input)
+    wanted, of_wanted = enough(strategy.likeliest, options.processors)
+    if observer is not None:
+        wanted = None  # it may look at all
+    padded = _left_padded(prompts, options.pad, device)
+    log_probs, ids = yield Prefill(padded, strategy.rows_per_input, wanted)
     while True:
-        log_probs = processed = logits.float().log_softmax(dim=-1)
-        for processor in options.processors:
+        processed = log_probs
+        for processor in options.processors if ids is None else of_wanted:
             processed = processor(live, processed)
-        chosen = strategy.choose(live, log_probs, processed, ended_hypotheses)
+        chosen = strategy.choose(live, log_probs, processed, ended_hypotheses, ids)
+        new_tokens(chosen.ids)
         extended = live.extended(chosen)
         # a hypothesis ends by the end mark, by the stopping criterion, or at its maximum length
         if options.eos is None:
@@ -208,7 +206,7 @@ def search(
             parents, live = rows if parents is None else parents[rows], live.select(rows)
         if not len(live.input_index):
             return [strategy.ranked(hypotheses) for hypotheses in ended_hypotheses]
-        logits = yield Step(live.tokens[:, -1:], parents)
+        log_probs, ids = yield Step(live.tokens[:, -1:], parents, wanted)
 
 
 def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:

@@ -66,7 +66,14 @@ class LiveHypotheses(NamedTuple):
         """The hypotheses with their next tokens."""
         rows = self if following.parents is None else self.select(following.parents)
         tokens = torch.cat([rows.tokens, following.ids[:, None]], dim=1)
-        return rows._replace(sum_log_probs=following.sum_log_probs, tokens=tokens)
+        return LiveHypotheses(
+            rows.input_index,
+            rows.sample_index,
+            rows.generated_before,
+            following.sum_log_probs,
+            tokens,
+            rows.prompts,
+        )
 
     @classmethod
     def initial(cls, prompts: Tensor) -> LiveHypotheses:

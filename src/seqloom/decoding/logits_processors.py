@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.hypotheses import LiveHypotheses
 from seqloom.errors import UsageError
 from seqloom.plugins import register
-from seqloom.protocols import Tokenizer
+from seqloom.protocols import Tokenizer, WantedTokens
 from seqloom.run_file import read_yaml
 
 LogitsProcessor = Callable[[LiveHypotheses, Tensor], Tensor]
@@ -36,6 +37,9 @@ PROCESSORS: dict[str, ProcessorFactory] = {}
 
 BLOCK = 64
 """Tokens of a block in `most_likely`."""
+
+MANY = 256
+"""So many of the likeliest tokens are no longer found faster than all."""
 
 
 def register_logits_processor(name: str, make: ProcessorFactory) -> None:
@@ -63,7 +67,7 @@ def logits_processors(
 ) -> list[LogitsProcessor]:
     """The processors in their order, each applied to what the one before left: forbidden tokens, string
     constraints, length, repetition; and in sampling temperature, top-k, top-p, min-p."""
-    processors = [forbid(forbidden), *string_constraints]
+    processors: list[LogitsProcessor] = [forbid(forbidden), *string_constraints]
     if decode.min_length and eos is not None:
         processors.append(min_length(decode.min_length, eos))
     if decode.no_repeat_ngram is not None:
@@ -86,14 +90,65 @@ def logits_processors(
     return processors
 
 
+@final
+class Forbid:
+    """Ids that never come next."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = tuple(ids)
+        self._banned = torch.tensor(self.ids, dtype=torch.long)
+
+    def __call__(self, _: LiveHypotheses, log_probs: Tensor) -> Tensor:
+        return log_probs.index_fill(1, self._banned.to(log_probs.device), -math.inf)
+
+
+@final
+@dataclass(frozen=True)
+class Reshaping:
+    """A processor that looks at log-probabilities only, not at whose they are, and keeps their order."""
+
+    change: Callable[[Tensor], Tensor]
+    scales: bool = False
+    """It multiplies them."""
+    most: int | None = None
+    """It keeps so many, whatever the probability of the others."""
+
+    def __call__(self, _: LiveHypotheses, log_probs: Tensor) -> Tensor:
+        return self.change(log_probs)
+
+
+def name_of(processor: LogitsProcessor) -> str:
+    """The name of the function that made it; a processor of a plugin is any callable, perhaps without one."""
+    if isinstance(processor, Forbid):
+        return "forbid"
+    function = processor.change if isinstance(processor, Reshaping) else processor
+    name: str = getattr(function, "__qualname__", type(function).__name__)
+    return name.partition(".")[0]
+
+
+def enough(
+    likeliest: int | None, processors: Sequence[LogitsProcessor]
+) -> tuple[WantedTokens | None, Sequence[LogitsProcessor]]:
+    """What a search needs to know of the next tokens whose strategy looks at so many of the likeliest (None:
+    at all) after these processors; and which of them remain to be applied to that. None where it needs to
+    know all."""
+    forbidden: list[int] = []
+    remaining = list(processors)
+    while remaining and isinstance(rule := remaining[0], Forbid):
+        forbidden += rule.ids
+        remaining = remaining[1:]
+    if not remaining:
+        return None if likeliest is None else WantedTokens(likeliest, tuple(forbidden)), remaining
+    reshaping = [rule for rule in remaining if isinstance(rule, Reshaping)]
+    most = next((rule.most for rule in reshaping if not rule.scales), None)
+    if len(reshaping) < len(remaining) or most is None or most >= MANY:
+        return None, processors
+    return WantedTokens(most, tuple(forbidden)), remaining
+
+
 def forbid(ids: Sequence[int]) -> LogitsProcessor:
     """These ids never come next."""
-    banned = torch.tensor(list(ids), dtype=torch.long)
-
-    def process(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
-        return log_probs.index_fill(1, banned.to(log_probs.device), -math.inf)
-
-    return process
+    return Forbid(ids)
 
 
 def min_length(tokens: int, eos: int) -> LogitsProcessor:
@@ -174,11 +229,11 @@ def temperature(beta: float) -> LogitsProcessor:
         raise UsageError(f"the temperature must be above 0, but is {beta}")
     divisor = min(max(beta, 1e-30), 1e30)  # the same choice, and no float32 becomes 0 or infinite
 
-    def process(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
+    def process(log_probs: Tensor) -> Tensor:
         best = log_probs.amax(dim=-1, keepdim=True)
         return _normalised((log_probs - best.clamp(min=torch.finfo(best.dtype).min)) / divisor)
 
-    return process
+    return Reshaping(process, scales=True)
 
 
 def top_k(k: int) -> LogitsProcessor:
@@ -186,11 +241,11 @@ def top_k(k: int) -> LogitsProcessor:
     if k < 1:
         raise UsageError(f"top_k must be at least 1, but is {k}")
 
-    def process(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
+    def process(log_probs: Tensor) -> Tensor:
         values, ids = most_likely(log_probs, min(k, log_probs.shape[1]))
         return _keep_only(log_probs, ids, values)
 
-    return process
+    return Reshaping(process, most=k)
 
 
 def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
@@ -205,7 +260,7 @@ def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
     if not 0 < p <= 1:
         raise UsageError(f"top_p must be above 0 and at most 1, but is {p}")
 
-    def process(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
+    def process(log_probs: Tensor) -> Tensor:
         vocabulary = log_probs.shape[1]
         result = torch.empty_like(log_probs)
         rows = torch.arange(len(log_probs), device=log_probs.device)  # those that are not done
@@ -229,7 +284,7 @@ def top_p(p: float, first_look: int = 64) -> LogitsProcessor:
             looked *= 8
         return result
 
-    return process
+    return Reshaping(process)
 
 
 def min_p(share: float) -> LogitsProcessor:
@@ -238,11 +293,11 @@ def min_p(share: float) -> LogitsProcessor:
         raise UsageError(f"min_p must be from 0 to 1, but is {share}")
     log_share = math.log(share) if share else -math.inf
 
-    def process(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
+    def process(log_probs: Tensor) -> Tensor:
         best = log_probs.amax(dim=-1, keepdim=True)
         return _normalised(log_probs.masked_fill(log_probs < best + log_share, -math.inf))
 
-    return process
+    return Reshaping(process)
 
 
 def most_likely(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ import torch
 from seqloom.decoding.generate import (
     Earlier,
     GenerationOptions,
+    NewTokens,
     Observer,
     Search,
     Steps,
@@ -51,10 +52,13 @@ def generate_windows(
     Logits processors see the whole text. Raises as `generate` does.
     """
 
-    def searching(observer: Observer) -> Search:
-        return search_windows(prompts, max_new_tokens, options, context, device_of(model), observer)
+    def searching(new_tokens: NewTokens) -> Search:
+        device = device_of(model)
+        return search_windows(
+            prompts, max_new_tokens, options, context, device, observer, new_tokens
+        )
 
-    return run_search(model, None, searching, observer)
+    return run_search(model, None, searching)
 
 
 def search_windows(
@@ -64,6 +68,7 @@ def search_windows(
     context: int | None,
     device: torch.device,
     observer: Observer | None = None,
+    new_tokens: NewTokens = lambda _: None,
 ) -> Search:
     """As `generate.search`, for a language model of any context."""
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -81,7 +86,9 @@ def search_windows(
             windows.append(window)
             limits.append(limit)
             earlier.append(Earlier(hypothesis.sample, generated, text[:start]))
-        found = yield from search(windows, limits, window_options, device, observer, earlier)
+        found = yield from search(
+            windows, limits, window_options, device, observer, earlier, new_tokens
+        )
         continued = []
         for (number, before), hypotheses in zip(unfinished, found, strict=True):
             for new in hypotheses:

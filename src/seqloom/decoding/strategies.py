@@ -78,6 +78,14 @@ class BeamSearch:
         return self.groups
 
     @property
+    def likeliest(self) -> int | None:
+        """How many of the likeliest next tokens of a row it looks at; None for all."""
+        if self.groups > 1:
+            return None
+        # where ended hypotheses give up their places, `width` of twice as many cannot have ended
+        return self.width if self.refill_eos is None or self.width == 1 else 2 * self.width
+
+    @property
     def group_width(self) -> int:
         return self.width // self.groups
 
@@ -89,19 +97,19 @@ class BeamSearch:
         return log_probability / float(max(length + self.forced, 1) ** self.length_penalty)
 
     def choose(
-        self, live: LiveHypotheses, _: Tensor, processed: Tensor, ended: Ended
+        self,
+        live: LiveHypotheses,
+        _: Tensor,
+        processed: Tensor,
+        ended: Ended,
+        ids: Tensor | None = None,
     ) -> NextTokens:
         """For each input its best continuations, as many as places are free in its beam; impossible ones
-        never."""
+        never. `ids` are those of the columns, where these are not the whole vocabulary."""
         if self.groups == 1:
-            parents, ids = _best_continuations(live, processed, self.width, ended, self.refill_eos)
-        else:
-            parents, ids = self._choose_by_group(live, processed, ended)
-        if parents is None:
-            return NextTokens(
-                None, ids, live.sum_log_probs + processed.gather(1, ids[:, None])[:, 0]
-            )
-        return NextTokens(parents, ids, live.sum_log_probs[parents] + processed[parents, ids])
+            return _best_continuations(self, live, processed, ended, ids)
+        parents, tokens = self._choose_by_group(live, processed, ended)
+        return NextTokens(parents, tokens, live.sum_log_probs[parents] + processed[parents, tokens])
 
     def _choose_by_group(
         self, live: LiveHypotheses, processed: Tensor, ended: Ended
@@ -115,12 +123,11 @@ class BeamSearch:
             if not len(rows):
                 continue
             members = live.select(rows)
-            parents, ids = _best_continuations(
+            parents, ids, _ = _best_continuations(
+                self.single(),
                 members,
                 processed[rows] - costs[members.input_index],
-                self.group_width,
                 [self._of_group(hypotheses, group) for hypotheses in ended],
-                self.refill_eos,
             )
             parents = rows if parents is None else rows[parents]
             # from now on these tokens cost more, for the groups that choose after this one
@@ -199,17 +206,19 @@ class BeamSearch:
 
 
 def _best_continuations(
-    live: LiveHypotheses, processed: Tensor, width: int, ended: Ended, refill_eos: int | None
-) -> tuple[Tensor | None, Tensor]:
-    """For each input the parents and the tokens of its best continuations. Parents may be None where each row
-    continues itself."""
-    # where ended hypotheses give up their places, `width` of twice as many candidates cannot have ended
-    candidates = width if refill_eos is None or width == 1 else 2 * width
-    k = min(candidates, processed.shape[1])
-    values, ids = most_likely(processed, k)
-    possible = _possible_rows(values[:, 0])
+    beam: BeamSearch,
+    live: LiveHypotheses,
+    processed: Tensor,
+    ended: Ended,
+    ids: Tensor | None = None,
+) -> NextTokens:
+    """For each input its best continuations, of a beam without groups."""
+    width, candidates = beam.width, beam.likeliest or beam.width
+    values, tokens = _likeliest(processed, ids, candidates)
+    k = tokens.shape[1]
     if width == 1:
-        return (None, ids[:, 0]) if possible is None else (possible, ids[possible, 0])
+        totals = live.sum_log_probs + values[:, 0]
+        return _without_impossible(NextTokens(None, tokens[:, 0], totals), values)
     # the k best tokens of each row contain the k best continuations of an input: a table with a line per
     # input
     totals = live.sum_log_probs[:, None] + values  # (rows, k)
@@ -225,29 +234,43 @@ def _best_continuations(
         table[line, [row - first_rows[number] for row, number in enumerate(line)]] = totals
         table = table.flatten(1)
     best, index = most_likely(table, min(candidates, table.shape[1]))
+    if bool(best[:, 0].isnan().any()):
+        raise SeqloomError(NAN_LOGITS)
     parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
     # clamped: filled-up rows, which are never taken
-    tokens = ids[parents.clamp(max=len(ids) - 1), index % k]
+    chosen = tokens[parents.clamp(max=len(tokens) - 1), index % k]
     rank = torch.arange(best.shape[1], device=totals.device)
-    if refill_eos is None:
+    if beam.refill_eos is None:
         free = [width - len(ended[index]) for index in sizes]
         taken = rank < torch.tensor(free, device=totals.device)[:, None]
     else:  # the first `width` may end, and `width` that do not end live on
-        ends = tokens == refill_eos
+        ends = chosen == beam.refill_eos
         taken = torch.where(ends, rank < width, (~ends).cumsum(1) <= width)
     taken = taken & (best > -math.inf)
-    return parents[taken], tokens[taken]
+    return NextTokens(parents[taken], chosen[taken], best[taken])
 
 
-def _possible_rows(best: Tensor) -> Tensor | None:
-    """The rows that any token may follow, given their best log-probabilities `(rows,)`; None for all. Raises
+def _likeliest(log_probs: Tensor, ids: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """The k best columns and their ids, or all columns where there are no more."""
+    if ids is None:
+        return most_likely(log_probs, min(k, log_probs.shape[1]))
+    if ids.shape[1] <= k:
+        return log_probs, ids
+    values, columns = most_likely(log_probs, k)
+    return values, ids.gather(1, columns)
+
+
+def _without_impossible(tokens: NextTokens, log_probs: Tensor) -> NextTokens:
+    """The rows that any token may follow, given their log-probabilities `(rows, columns)`. Raises
     SeqloomError at NaN."""
-    possible = best > -math.inf
-    if bool(possible.all()):
-        return None
+    # mostly all: the smallest of the best is no NaN then, and not -inf
+    best = log_probs if log_probs.shape[1] == 1 else log_probs.amax(dim=1)
+    if best.min().item() > -math.inf:
+        return tokens
     if bool(best.isnan().any()):
         raise SeqloomError(NAN_LOGITS)
-    return possible.nonzero()[:, 0]
+    possible = (best.view(-1) > -math.inf).nonzero()[:, 0]
+    return NextTokens(possible, tokens.ids[possible], tokens.sum_log_probs[possible])
 
 
 @final
@@ -258,6 +281,8 @@ class Sampling:
 
     seed: int = 0
     samples: int = 1
+    likeliest = None
+    """It looks at all tokens."""
 
     def __post_init__(self) -> None:
         if self.samples < 1 or not 0 <= self.seed < 2**63:
@@ -279,15 +304,18 @@ class Sampling:
         return log_probability
 
     def choose(
-        self, live: LiveHypotheses, log_probs: Tensor, processed: Tensor, _: Ended
+        self,
+        live: LiveHypotheses,
+        log_probs: Tensor,
+        processed: Tensor,
+        _: Ended,
+        ids: Tensor | None = None,
     ) -> NextTokens:
-        """One token for each row. A row that no token may follow dies."""
-        ids = draw(processed, uniform(self.seed, live.sample_index, live.new_length))
-        totals = live.sum_log_probs + log_probs.gather(1, ids[:, None])[:, 0]
-        parents = _possible_rows(processed.amax(dim=-1))
-        if parents is None:
-            return NextTokens(None, ids, totals)
-        return NextTokens(parents, ids[parents], totals[parents])
+        """One token for each row. A row that no token may follow dies. `ids` as for `BeamSearch`."""
+        drawn = draw(processed, uniform(self.seed, live.sample_index, live.new_length))[:, None]
+        totals = live.sum_log_probs + log_probs.gather(1, drawn)[:, 0]
+        tokens = drawn if ids is None else ids.gather(1, drawn)
+        return _without_impossible(NextTokens(None, tokens[:, 0], totals), processed)
 
     def prunable(self, live: LiveHypotheses, _: Tensor, __: Ended, ___: Tensor) -> Tensor:
         """No row: sampling never prunes."""

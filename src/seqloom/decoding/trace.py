@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.hypotheses import DecodingStep
-from seqloom.decoding.logits_processors import LogitsProcessor, most_likely
+from seqloom.decoding.logits_processors import LogitsProcessor, most_likely, name_of
 from seqloom.decoding.strategies import Sampling, Strategy
 
 SHOWN = 8
@@ -52,9 +52,7 @@ class Trace:
         log_probs, after = step.log_probs, []
         for processor in self._processors:
             log_probs = processor(step.live, log_probs)
-            # a processor of a plugin is any callable, perhaps without a name
-            name: str = getattr(processor, "__qualname__", type(processor).__name__)
-            after.append((name.partition(".")[0], log_probs))
+            after.append((name_of(processor), log_probs))
         return after
 
     def _candidates(

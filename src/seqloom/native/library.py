@@ -100,8 +100,8 @@ def load(path: Path) -> NativeLibrary | None:
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     loaded.seqloom_lanes.restype = loaded.seqloom_multiplies_integers.restype = _LONG
     calls = [loaded.seqloom_linear, loaded.seqloom_likeliest, loaded.seqloom_transformer_step]
-    for one in calls:
-        one.argtypes, one.restype = (_POINTER, _LONG), None
+    for function in calls:
+        function.argtypes, function.restype = (_POINTER, _LONG), None
     loaded.seqloom_transformer_step.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
     return DecodingFunctions(loaded.seqloom_lanes(), integers, *calls)

@@ -21,7 +21,7 @@ from seqloom.layers.transformer.native_step import why_not
 from seqloom.models.gpt import GPT
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
-from seqloom.protocols import State
+from seqloom.protocols import NextLogProbs, State, WantedTokens
 
 
 def why_not_compiled(model: object) -> str:
@@ -80,6 +80,11 @@ class QuantisedOutput(nn.Module):
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""
         with self._weights:
             return self._output.logits(hidden)
+
+    def likeliest(self, hidden: Tensor, wanted: WantedTokens) -> NextLogProbs | None:
+        """As that of `FullOutput`."""
+        with self._weights:
+            return self._output.likeliest(hidden, wanted)
 
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)`, 0 at IGNORE."""

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.softmax import FullOutput, chunked_loss, select_trained, softmax_
-from seqloom.protocols import Loss
+from seqloom.protocols import Loss, NextLogProbs, WantedTokens
 
 Kind = Literal["importance", "blackout"]
 
@@ -88,6 +88,10 @@ class SampledOutput(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""
         return self.full.logits(hidden)
+
+    def likeliest(self, hidden: Tensor, wanted: WantedTokens) -> NextLogProbs | None:
+        """As that of `FullOutput`."""
+        return self.full.likeliest(hidden, wanted)
 
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;

@@ -8,9 +8,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.linear import linear
+from seqloom.layers.linear import can_be_packed, linear
+from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.outputs.possible_classes import Classes
-from seqloom.protocols import Loss
+from seqloom.packed_weights import current
+from seqloom.protocols import Loss, NextLogProbs, WantedTokens
 from seqloom.shapes import IGNORE
 
 CHUNK = 512
@@ -38,6 +40,7 @@ class FullOutput(nn.Module):
     ) -> None:
         super().__init__()
         self.classes = Classes.without(vocabulary, suppressed)
+        self.suppressed = tuple(suppressed)
         self.weight: Tensor = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         if tied is None:
@@ -46,6 +49,16 @@ class FullOutput(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""
         return self.classes.suppress_(linear(hidden, self.weight, self.bias))
+
+    def likeliest(self, hidden: Tensor, wanted: WantedTokens) -> NextLogProbs | None:
+        """hidden `(rows, width)` -> the likeliest next tokens, or None: then logits tell them."""
+        weights = current()
+        if weights is None or not can_be_packed(hidden, self.weight):
+            return None
+        native = weights.get(
+            self, lambda own: NativeOutput(weights, own.weight, own.bias, own.suppressed)
+        )
+        return native.likeliest(hidden, wanted)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
