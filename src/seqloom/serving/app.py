@@ -13,7 +13,7 @@ from seqloom.serving.guard import Access, Guard
 from seqloom.serving.http_errors import RequestError, of_error
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.metrics import Metrics
-from seqloom.serving.routes import explain, openai, page, rescore, tasks, trace, verbs
+from seqloom.serving.routes import chat, explain, openai, page, rescore, tasks, trace, verbs
 from seqloom.serving.served_models import ServedModels
 from seqloom.serving.traces import KeptTraces
 from seqloom.version import VERSION
@@ -66,7 +66,7 @@ def make_app(models: ServedModels, limits: ServerLimits, access: Access) -> tupl
     metrics = Metrics()
     app.state.models, app.state.limits, app.state.metrics = models, limits, metrics
     app.state.traces = KeptTraces(limits.trace_bytes)
-    for module in (page, openai, verbs, explain, trace, rescore, tasks):
+    for module in (page, openai, chat, verbs, explain, trace, rescore, tasks):
         app.include_router(module.router)
     guard = Guard(app, access, limits, metrics)
     app.state.guard = guard

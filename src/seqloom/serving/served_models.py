@@ -14,6 +14,7 @@ from torch import nn
 
 from seqloom.errors import UsageError, printable
 from seqloom.runs.run_folder import LoadedRun
+from seqloom.serving.chat_prompt import template_of
 from seqloom.serving.engine import Engine, EngineLimits
 from seqloom.serving.http_errors import RequestError
 from seqloom.serving.limits import ServerLimits
@@ -67,6 +68,13 @@ class ServedModel:
                 "model",
             )
         return self.model
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """What writes the turns of a talk as a prompt; None for most models."""
+        return (
+            template_of(self.model.run.tokenizer) if isinstance(self.model, LanguageModel) else None
+        )
 
     @cached_property
     def encoder(self) -> SentenceEncoder | ElmoVectors:

@@ -20,7 +20,7 @@ export function spelled(token) {
 
 function colour(share) {
   const [red, green, blue] = share < 0 ? [0, 110, 200] : [230, 120, 0];
-  return `rgb(${red} ${green} ${blue} / ${0.65 * Math.min(Math.abs(share), 1)})`;
+  return `rgb(${red} ${green} ${blue} / ${0.6 * Math.min(Math.abs(share), 1)})`;
 }
 
 // Names with numbers from 0 to 1.

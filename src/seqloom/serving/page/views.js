@@ -1,6 +1,7 @@
 // The views that a model has: what each shows, what it asks for, and how its answer is drawn.
 
 import { address, events, json } from "./asking.js";
+import { CHAT } from "./chat.js";
 import { Tokens, bars, element, spelled } from "./drawing.js";
 import { drawn, picturesOf, textsOf } from "./pictures.js";
 import { BEAMS, BEAM_FIELDS } from "./tree.js";
@@ -68,7 +69,7 @@ function pair(required = true) {
 }
 
 const OWN = {
-  "text-generation": () => [WRITING, SURPRISE, tree()],
+  "text-generation": (model) => [...(model.chat ? [CHAT] : []), writing(model), SURPRISE, tree()],
   translation: outputs,
   summarization: outputs,
   "text2text-generation": outputs,
@@ -189,6 +190,11 @@ function outputs(model) {
   const views = [{ id: "write", title, button: title, fields, ask: output,
     says: "What the model writes for your text. The darker a token, the less sure the model was of it; choose one to see what it weighed up. A fluent output can still be wrong." }];
   return model.tasks?.length ? views : [...views, tree()];
+}
+
+function writing(model) {
+  if (model.chat) return WRITING;
+  return { ...WRITING, says: `${WRITING.says} It has no chat template: it goes on with texts, and knows no turns of a talk.` };
 }
 
 function tree() {

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from seqloom.config import DecodeConfig
 from seqloom.json_values import several_texts
 from seqloom.serving.event_stream import EventStream
-from seqloom.serving.http_errors import RequestError, invalid
+from seqloom.serving.http_errors import invalid
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.routes.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
 from seqloom.serving.routes.completions import (
@@ -85,19 +85,6 @@ async def completions(request: Request) -> Response:
     return await answered(request, asked)
 
 
-@router.post("/v1/chat/completions")
-async def chat_completions(request: Request) -> Response:
-    """Refused: a template says how turns become one prompt, and no model here has one."""
-    body = await read_body(request, ChatBody)
-    # a model of another task is told so first
-    _ = request.app.state.models.named(body.model).language_model
-    raise RequestError(
-        400,
-        "this model has no chat template, so it knows no turns; ask /v1/completions with a prompt",
-        "messages",
-    )
-
-
 def as_prompts(
     prompt: str | list[str] | list[int] | list[list[int]],
 ) -> Sequence[str] | Sequence[Sequence[int]]:
@@ -116,7 +103,7 @@ def check_logprobs(logprobs: int | None, decode: DecodeConfig, limits: ServerLim
         raise invalid("logprobs", "does not go with a beam search; leave it or num_beams out")
 
 
-def check_stream_options(body: CompletionBody) -> None:
+def check_stream_options(body: CompletionBody | ChatBody) -> None:
     if body.stream_options is not None and not body.stream:
         raise invalid("stream_options", "needs stream")
 

@@ -35,6 +35,7 @@ from seqloom.serving.routes.tasks import check_number, count_tokens
 from seqloom.serving.served_models import ServedModel, ServedModels
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS
+from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text_to_text.text_to_text_model import TextToTextModel
 from seqloom.tasks.translation.translator import Translator
@@ -83,6 +84,8 @@ async def info(request: Request) -> Response:
                 "tokenizer": served.run.tokenizer.kind,
             }
         match served.model:
+            case LanguageModel():
+                about["chat"] = served.chat_template is not None
             case MaskFiller():
                 about["mask"] = served.model.spelling
             case TextPredictor():
@@ -118,7 +121,8 @@ async def detokenize(request: Request) -> Response:
 
 @router.get("/tokenizer_info")
 async def tokenizer_info(request: Request, model: str | None = None) -> Response:
-    tokenizer = request.app.state.models.named(model).text_run.tokenizer
+    served: ServedModel = request.app.state.models.named(model)
+    tokenizer = served.text_run.tokenizer
     special_ids = tokenizer.special_ids
     named = {
         "bos_token": next(iter(special_ids.bos), None),
@@ -133,7 +137,7 @@ async def tokenizer_info(request: Request, model: str | None = None) -> Response
         {
             "tokenizer_class": tokenizer.kind,
             "vocab_size": tokenizer.vocabulary_size,
-            "chat_template": None,
+            "chat_template": served.chat_template,
             **names,
         }
     )
