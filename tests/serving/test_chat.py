@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests.serving.chromium import answered, opened_page, visit
 from tests.serving.conftest import LIMITS, SMALL, write_random_run
 
 import seqloom
@@ -155,3 +156,20 @@ def test_what_it_does_not_do_is_refused(change: dict[str, Any], chat_url: str) -
 def test_the_page_knows_who_talks(chat_url: str) -> None:
     assert httpx.get(f"{chat_url}/info").json()["models"][0]["chat"] is True
     assert httpx.get(f"{chat_url}/tokenizer_info").json()["chat_template"] == TEMPLATE
+
+
+def test_a_talk_on_the_page(browser: Any, chat_url: str) -> None:
+    """Each question goes with all turns before it."""
+    with opened_page(browser, chat_url) as page:
+        visit(page, chat_url, model="talker", tokens="5")
+        sent: list[Any] = []
+        page.on("request", lambda one: sent.append(one.post_data_json) if one.post_data else None)
+        for turn in ("a dog", "the <b>cat</b>"):
+            page.fill("#field-text", turn)
+            page.click("#ask")
+            answered(page)
+        assert [len(one["messages"]) for one in sent] == [1, 3]
+        said = [one.inner_text() for one in page.query_selector_all("dd")]
+        assert [said[0], said[2]] == ["a dog", "the <b>cat</b>"]
+        assert sent[1]["messages"][1]["role"] == "assistant"
+        assert page.query_selector("dd b") is None

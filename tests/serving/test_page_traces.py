@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +106,43 @@ def test_signing_in(browser: Any, folders: dict[str, Path]) -> None:
         until(page, "!document.getElementById('sign-in').hidden")
         assert page.evaluate("document.cookie") == ""
     context.close()
+
+
+@contextmanager
+def behind_a_proxy(url: str) -> Iterator[str]:
+    """Another server that shows this one under a path, as the docs say of nginx."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.forward(b"")
+
+        def do_POST(self) -> None:
+            self.forward(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def forward(self, body: bytes) -> None:
+            path = self.path.removeprefix("/models")
+            answer = httpx.request(
+                self.command, url + path, content=body, headers=dict(self.headers), timeout=60
+            )
+            self.send_response(answer.status_code if path != self.path else 404)
+            self.send_header("Content-Type", answer.headers["content-type"])
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{proxy.server_port}/models"
+        proxy.shutdown()
+
+
+def test_the_page_works_under_a_path(browser: Any, server: str) -> None:
+    with behind_a_proxy(server) as url, opened_page(browser, url) as page:
+        for view in ("surprise", "heads", "lens"):
+            visit(page, url, model="text-gpt", view=view, text="the red dog")
+            answered(page)
 
 
 ALIKE = {"lens", "knockout", "induction", "words", "projection"}

@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import InferenceClient
 from PIL import Image
 from tests.serving.conftest import LIMITS, trained, write_random_run
+from tests.tasks.explain.subjects import RUNS, SENTENCE
 
 import seqloom
 from seqloom.serving.server import serving
@@ -59,7 +60,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         model="vit:tiny",
         settings=["train.max_steps=2", "train.evaluate_every=2", "train.threads=1"],
     )
-    return found | {"image-classification": place / "images"}
+    return found | {
+        "image-classification": place / "images",
+        "question-answering": RUNS / "questions-bert",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +114,16 @@ def test_fill_mask(server: str, places: dict[str, Path]) -> None:
         {one.id: one.probability for one in expected.masks[0]}
     )
     assert all("<mask>" not in one.sequence for one in found)
+
+
+def test_question_answering(server: str, places: dict[str, Path]) -> None:
+    found = hub(server, "question-answering").question_answering(
+        question="who sees the cat ?", context=SENTENCE
+    )
+    (expected,) = opened(places, "question-answering").predict([("who sees the cat ?", SENTENCE)])
+    best: Any = found[0] if isinstance(found, list) else found
+    assert best.answer == expected["answer"] == SENTENCE[best.start : best.end]
+    assert best.score == pytest.approx(expected["answers"][0]["probability"])
 
 
 def test_vectors(server: str, places: dict[str, Path]) -> None:
