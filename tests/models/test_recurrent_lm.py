@@ -26,7 +26,7 @@ from seqloom.models.recurrent_lm import (
 )
 from seqloom.protocols import NeuralDecodable, detach, select_rows
 from seqloom.run_file import parse
-from seqloom.runs.run_folder import model_config
+from seqloom.runs.new_model import model_config
 from seqloom.shapes import IGNORE
 
 PAD, BOS = 0, 1

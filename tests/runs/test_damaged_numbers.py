@@ -20,6 +20,7 @@ from seqloom import manifest
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.runs import run_folder
+from seqloom.runs.new_model import build_model
 from seqloom.training import checkpoints
 from seqloom.workflows.exchange import import_model
 
@@ -176,7 +177,7 @@ def test_a_negative_epsilon_of_a_checkpoint_is_refused(name: str, tmp_path: Path
 @pytest.mark.parametrize("model", ["bert", "gpt", "t5", "transformer", "vit"])
 def test_a_negative_epsilon_cannot_be_trained_with(model: str) -> None:
     with pytest.raises(UsageError, match=r"model\.norm_epsilon must be at least 0, but is -0\.5"):
-        run_folder.build_model(model, "tiny", 20, {"norm_epsilon": -0.5})
+        build_model(model, "tiny", 20, {"norm_epsilon": -0.5})
 
 
 @pytest.mark.parametrize("value", [*NOT_FINITE, 3e38, -3e38, 0.0])

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import seqloom
 from seqloom import files
 from seqloom.errors import FolderError, UsageError
-from seqloom.runs import run_folder
+from seqloom.runs.new_model import build_model
 
 
 @pytest.fixture(scope="module")
@@ -193,19 +193,17 @@ def test_loading_runs_no_code_and_leaves_the_folder_alone(folder: Path) -> None:
 
 def test_unknown_sizes_and_fields_are_named() -> None:
     with pytest.raises(UsageError, match="size of seq2seq must be one of tiny"):
-        run_folder.build_model("seq2seq", "huge", 20, {})
+        build_model("seq2seq", "huge", 20, {})
     with pytest.raises(UsageError, match=r"model.dropot; did you mean model.dropout"):
-        run_folder.build_model("seq2seq", "tiny", 20, {"dropot": 0.1})
+        build_model("seq2seq", "tiny", 20, {"dropot": 0.1})
     with pytest.raises(UsageError, match=r"model.dropout must be in .*dot attention needs"):
-        run_folder.build_model(
-            "seq2seq", "tiny", 20, {"dropout": 2.0, "cell": "lstm", "attention": "dot"}
-        )
+        build_model("seq2seq", "tiny", 20, {"dropout": 2.0, "cell": "lstm", "attention": "dot"})
 
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "pad_id"])
 def test_what_the_tokenizer_decides_cannot_be_set(name: str) -> None:
     with pytest.raises(UsageError, match=f"model.{name} comes from the tokenizer"):
-        run_folder.build_model("seq2seq", "tiny", 20, {name: 7})
+        build_model("seq2seq", "tiny", 20, {name: 7})
 
 
 def test_decode_settings_are_checked_whoever_changes_them(folder: Path) -> None:

@@ -13,6 +13,37 @@ from seqloom.decoding.string_constraints import Spelling, ban, begin, stop_strin
 from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
 
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+BEAMS = ("beam", "groups", "diversity", "refill", "early_stopping")
+IDLE = {
+    "beam": SAMPLING,
+    "sample": (*BEAMS, "length_penalty"),
+    "greedy": (*BEAMS, *SAMPLING),
+}
+"""Settings of decoding that change nothing, for each strategy."""
+
+
+def idle_decoding(decode: DecodeConfig) -> dict[str, str]:
+    """Setting -> why it changes nothing with the others, as a sentence."""
+    reasons = {}
+    for name in IDLE[decode.strategy]:
+        other = next(strategy for strategy in IDLE if name not in IDLE[strategy])
+        reasons[f"decode.{name}"] = (
+            f"decode.{name} changes nothing with decode.strategy={decode.strategy}: it needs"
+            f" decode.strategy={other}"
+        )
+    if decode.strategy == "sample" and decode.temperature == 0:
+        for name in SAMPLING[1:]:
+            reasons[f"decode.{name}"] = (
+                f"decode.{name} changes nothing with decode.temperature=0, which leaves the most likely token"
+            )
+    if decode.groups == 1:
+        reasons.setdefault(
+            "decode.diversity",
+            "decode.diversity changes nothing with one group: it needs decode.groups",
+        )
+    return reasons
+
 
 def require_hypotheses(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
     """The hypotheses of an input. Raises SeqloomError if the rules left none, or not every sample."""

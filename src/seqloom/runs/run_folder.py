@@ -73,6 +73,7 @@ from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
+from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.quantised_weights import QuantisedGPT, why_not_quantised
 from seqloom.text.hub.special_ids import NEVER
@@ -95,48 +96,12 @@ from seqloom.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
-BEAMS = ("beam", "groups", "diversity", "refill", "early_stopping")
-IDLE = {
-    "beam": SAMPLING,
-    "sample": (*BEAMS, "length_penalty"),
-    "greedy": (*BEAMS, *SAMPLING),
-}
-"""Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA = "run.yaml", "data.json"
 IMAGES, PATCHES = "image-classification", "masked-image-modeling"
-FROM_DATA = {"labels", "alphabet"}
-FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id", "suppressed_ids"}
-"""Fields of a model's configuration that nobody sets."""
-READS_AHEAD = "a layer that reads backwards would read the tokens that are to be predicted"
-REFUSED_FIELDS = {name: {"bidirectional": READS_AHEAD} for name in ("recurrent_lm", "gpt", "ngram")}
-"""Family -> fields that other families have, and why it has none."""
 STANDARD_INPUT = "standard-input"
 """The file that keeps what was piped in."""
-
-
-def idle_decoding(decode: DecodeConfig) -> dict[str, str]:
-    """Setting -> why it changes nothing with the others, as a sentence."""
-    reasons = {}
-    for name in IDLE[decode.strategy]:
-        other = next(strategy for strategy in IDLE if name not in IDLE[strategy])
-        reasons[f"decode.{name}"] = (
-            f"decode.{name} changes nothing with decode.strategy={decode.strategy}: it needs"
-            f" decode.strategy={other}"
-        )
-    if decode.strategy == "sample" and decode.temperature == 0:
-        for name in SAMPLING[1:]:
-            reasons[f"decode.{name}"] = (
-                f"decode.{name} changes nothing with decode.temperature=0, which leaves the most likely token"
-            )
-    if decode.groups == 1:
-        reasons.setdefault(
-            "decode.diversity",
-            "decode.diversity changes nothing with one group: it needs decode.groups",
-        )
-    return reasons
 
 
 @final
@@ -270,69 +235,6 @@ def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
     for name, content in tokenizer.files.items():
         files.write_atomic(folder / name, content)
     files.write_json(folder / TOKENIZER_CONFIG, tokenizer.tokenizer_config)
-
-
-def build_model(
-    model_type: str,
-    size: str,
-    vocabulary_size: int,
-    fields: JsonObject,
-    *,
-    suppressed_ids: tuple[int, ...] = (),
-) -> tuple[nn.Module, ModelConfig]:
-    """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
-    config = model_config(model_type, size, vocabulary_size, fields, suppressed_ids=suppressed_ids)
-    model: nn.Module = model_family(model_type)[1](config)
-    return model, config
-
-
-def model_config(
-    model_type: str,
-    size: str,
-    vocabulary_size: int,
-    fields: JsonObject,
-    labels: tuple[str, ...] = (),
-    *,
-    suppressed_ids: tuple[int, ...] = (),
-) -> ModelConfig:
-    """The configuration of a named size, changed by `fields`; of what comes from the tokenizer and the data
-    it takes what the family has. Raises UsageError that names all that is wrong."""
-    config_class = model_family(model_type)[0]
-    of_size = size_fields(model_type, size)
-    refuse_given_fields(fields)
-    for name, reason in REFUSED_FIELDS.get(model_type, {}).items():
-        if fields.get(name):
-            raise UsageError(f"model.{name} is not for {model_type}: {reason}; leave it out")
-    found = {
-        "vocabulary_size": vocabulary_size,
-        "labels": labels,
-        "suppressed_ids": suppressed_ids,
-    }
-    known = {field.name for field in dataclasses.fields(config_class)}
-    return parse(
-        config_class,
-        {**{key: v for key, v in found.items() if key in known}, **of_size, **fields},
-        prefix="model.",
-    )
-
-
-def size_fields(model_type: str, size: str) -> Mapping[str, object]:
-    """What a named size sets. Raises UsageError for an unknown one."""
-    sizes = model_family(model_type)[2]
-    if size not in sizes:
-        raise UsageError(
-            f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}"
-        )
-    return sizes[size]
-
-
-def refuse_given_fields(fields: JsonObject) -> None:
-    """Raises UsageError if a user sets what the tokenizer or the data say."""
-    for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
-        if given := sorted(fields.keys() & names):
-            raise UsageError(
-                f"model.{given[0]} comes from the {source} and cannot be set; leave it out"
-            )
 
 
 def resolve_folder(place: str | Path) -> Path:

@@ -28,6 +28,7 @@ from seqloom.registry import hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
+from seqloom.runs.new_model import model_config, refuse_given_fields
 from seqloom.runs.progress import log_notes
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.training_data import impossible_targets, learned_tokenizer
@@ -121,7 +122,7 @@ def starting_point(
     name, fields = str(run.model["name"]), model_fields(run.model)
     if run.model.get("from") is None:
         learned = learned_tokenizer(folder, run.data, texts, first, extend)
-        config = run_folder.model_config(
+        config = model_config(
             name,
             run.model["size"],
             learned.vocabulary_size,
@@ -224,7 +225,7 @@ def changed_config(
 ) -> ModelConfig:
     """The configuration of a pretrained model with changes. Raises UsageError for one that cannot be, or that
     would change nothing."""
-    run_folder.refuse_given_fields(fields)
+    refuse_given_fields(fields)
     pretrained = to_plain(loaded.model.config) | {"vocabulary_size": tokenizer.vocabulary_size}
     if "suppressed_ids" in pretrained:
         pretrained["suppressed_ids"] = suppressed

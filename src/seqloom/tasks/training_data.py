@@ -29,6 +29,7 @@ from seqloom.protocols import (
 )
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
+from seqloom.runs.new_model import build_model
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import model_fields
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
@@ -172,7 +173,7 @@ def impossible_targets(
 def new_model(run: RunConfig, vocabulary_size: int, suppressed: tuple[int, ...] = ()) -> NewModel:
     """A model of the run's family, with random weights."""
     name, size = run.model["name"], run.model["size"]
-    model, config = run_folder.build_model(
+    model, config = build_model(
         name,
         size,
         vocabulary_size,

@@ -10,7 +10,8 @@ from seqloom.data.formats.form_settings import unread_by
 from seqloom.models import model_family
 from seqloom.models.config_checks import unused_fields
 from seqloom.protocols import FittedModel, Task
-from seqloom.runs import run_folder
+from seqloom.runs.decoding_options import idle_decoding
+from seqloom.runs.new_model import model_config
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.setting_names import FITTED
 from seqloom.text.special_tokens import SPECIAL_TOKENS
@@ -57,7 +58,7 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
                 reasons[name] = (
                     f"{name} changes nothing for {family}, which is estimated without gradients"
                 )
-    return reasons | run_folder.idle_decoding(run.decode)
+    return reasons | idle_decoding(run.decode)
 
 
 def _unused_of_prompts(run: RunConfig) -> dict[str, str]:
@@ -117,9 +118,7 @@ def unused_model_fields(task: Task, run: RunConfig) -> dict[str, str]:
         if section == "model":
             reasons[name] = reason
     # how large the vocabulary is shows when it is learnt, and what must fit it is checked again then
-    config = run_folder.model_config(
-        family, run.model["size"], SMALLEST_VOCABULARY, {**given, **fixed}
-    )
+    config = model_config(family, run.model["size"], SMALLEST_VOCABULARY, {**given, **fixed})
     for name, needed in unused_fields(config).items():
         reasons.setdefault(name, f"model.{name} changes nothing here: it needs {needed}")
     return reasons

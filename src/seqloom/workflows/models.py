@@ -18,8 +18,9 @@ from seqloom.models import about_sizes, all_families, families_for, model_family
 from seqloom.models.config_checks import fields_of_tasks
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
+from seqloom.runs.new_model import FROM_DATA, FROM_TOKENIZER, size_fields
 from seqloom.runs.quantised_weights import why_not_compiled
-from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER, load_run, size_fields
+from seqloom.runs.run_folder import load_run
 from seqloom.tasks.setting_names import FITTED
 
 FamilySummary = TypedDict(

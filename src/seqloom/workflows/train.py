@@ -35,6 +35,7 @@ from seqloom.registry import task_to_train
 from seqloom.runs import run_folder
 from seqloom.runs.adapters import whole_parts, write_run_adapter
 from seqloom.runs.model_card import write_card
+from seqloom.runs.new_model import model_config
 from seqloom.runs.settings import (
     check_unchanged,
     fixed_settings,
@@ -405,7 +406,7 @@ def fit_model(run_config: RunConfig, folder: Path, data: TrainingData) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
     name, size = run_config.model["name"], run_config.model["size"]
     vocabulary_size = 0 if data.tokenizer is None else data.tokenizer.vocabulary_size
-    config = run_folder.model_config(name, size, vocabulary_size, model_fields(run_config.model))
+    config = model_config(name, size, vocabulary_size, model_fields(run_config.model))
     logger.info(f"fitting {name}:{size} on {data.about()}")
     model = data.fit(model_family(name)[1], config)
     model.eval()

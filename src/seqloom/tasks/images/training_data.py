@@ -32,6 +32,7 @@ from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
+from seqloom.runs.new_model import model_config
 from seqloom.runs.progress import split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
@@ -297,7 +298,7 @@ def read_setup(run_config: RunConfig, folder: Path, head: str) -> ViTSetup:
         source = run_folder.resolve_folder(model["from"])
         pretrained = pretrained_vit(source, fields)
         fields = pretrained.fields
-    config: ViTConfig = run_folder.model_config(model["name"], model["size"], 0, fields)
+    config: ViTConfig = model_config(model["name"], model["size"], 0, fields)
     if config.head != head:
         raise UsageError(
             f"model.head must be {head} for {run_config.task}, but is {config.head}; leave it out"

@@ -44,6 +44,7 @@ from seqloom.protocols import (
 )
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
+from seqloom.runs.new_model import model_config
 from seqloom.runs.progress import log_notes, logged_report, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.text.head_task import E, HeadTask, encoding_options
@@ -306,7 +307,7 @@ def configure(
         if name == "convolution" and kind in ("tagging", "span"):
             fields = {"centred": True, **fields}  # each word has an output, the last ones too
         fields = {**fields, **ENCODER_ONLY.get(name, {})}
-        encoder = run_folder.model_config(
+        encoder = model_config(
             name,
             run_config.model["size"],
             tokenizer.vocabulary_size,

@@ -31,10 +31,10 @@ from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, State, context_of, device_of, read_source
 from seqloom.registry import hub_task
-from seqloom.runs.decoding_options import generation_options
+from seqloom.runs.decoding_options import IDLE, generation_options
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import logged_report
-from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
+from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, prompt_ids, text_after
 from seqloom.tasks.model import no_such_verb
 from seqloom.tasks.translation.translate import longest_output

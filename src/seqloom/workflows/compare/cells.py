@@ -27,6 +27,7 @@ from seqloom.protocols import Evaluation, Request
 from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
+from seqloom.runs.new_model import model_config
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
 from seqloom.shapes import on_device
@@ -244,7 +245,7 @@ def fields_at(entry: ModelEntry, settings: list[str], width: int) -> dict[str, i
     """The fields of a model at a width. Those that the user set stay as they are, except the width."""
     own = model_fields(apply_settings({}, settings).get("model", {}))
     name, _, size = (entry.model or "").partition(":")
-    config = run_folder.model_config(name, size or "small", 1000, own)
+    config = model_config(name, size or "small", 1000, own)
     return scaled_widths(config, own.keys() - {"width"}, width)
 
 
