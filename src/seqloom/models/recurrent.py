@@ -113,19 +113,9 @@ class RecurrentEncoder(nn.Module):
         self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
         nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
         self.letters = None if c.characters == "none" else CharacterEncoder(c)
+        letters_width = 0 if self.letters is None else self.letters.output_width
         self.layers = RecurrentStack(
-            RecurrentStackConfig(
-                c.cell,
-                c.embedding_width + (0 if self.letters is None else self.letters.output_width),
-                c.width,
-                layers=c.layers,
-                bidirectional=c.bidirectional,
-                normalisation=c.normalisation,
-                connection=c.connection,
-                dropout=c.dropout,
-                forget_bias=c.forget_bias,
-                chrono_steps=c.chrono_steps,
-            )
+            RecurrentStackConfig.of(c, c.embedding_width + letters_width, c.width)
         )
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:

@@ -183,22 +183,10 @@ class RecurrentLMConfig:
         )
 
     def _stack(self, input_width: int, width: int, layers: int) -> RecurrentStack:
-        return RecurrentStack(
-            RecurrentStackConfig(
-                self.cell,
-                input_width,
-                width,
-                layers=layers,
-                projection=self.projection,
-                normalisation=self.normalisation,
-                connection=self.connection,
-                dropout=self.dropout,
-                variational=self.variational_dropout,
-                state_dropout=self.state_dropout,
-                forget_bias=self.forget_bias,
-                chrono_steps=self.chrono_steps,
-            )
+        config = RecurrentStackConfig.of(
+            self, input_width, width, layers=layers, variational=self.variational_dropout
         )
+        return RecurrentStack(config)
 
 
 SIZES, ABOUT = named_sizes("recurrent_lm")

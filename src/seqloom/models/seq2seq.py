@@ -173,23 +173,15 @@ class Seq2SeqConfig:
         self, input_width: int, width: int, layers: int, *, bidirectional: bool
     ) -> RecurrentStack:
         """The encoder, or the decoder."""
-        return RecurrentStack(
-            RecurrentStackConfig(
-                self.cell,
-                input_width,
-                width,
-                layers=layers,
-                bidirectional=bidirectional,
-                projection=self.projection,
-                normalisation=self.normalisation,
-                connection=self.connection,
-                dropout=self.dropout,
-                variational=self.variational_dropout,
-                state_dropout=self.state_dropout,
-                forget_bias=self.forget_bias,
-                chrono_steps=self.chrono_steps,
-            )
+        config = RecurrentStackConfig.of(
+            self,
+            input_width,
+            width,
+            layers=layers,
+            bidirectional=bidirectional,
+            variational=self.variational_dropout,
         )
+        return RecurrentStack(config)
 
 
 SIZES, ABOUT = named_sizes("seq2seq")

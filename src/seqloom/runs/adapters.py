@@ -16,7 +16,7 @@ from seqloom.interop.export import target_of, their_tensors
 from seqloom.interop.pretrained import VOCABULARY_TENSORS
 from seqloom.models import family_name, model_family
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.protocols import EncoderDecoder, ModelConfig
+from seqloom.protocols import ModelConfig
 from seqloom.registry import hub_task
 from seqloom.runs import run_folder
 from seqloom.training.checkpoints import LOW_RANK, WEIGHTS, load_model_tensors, read_tensors
@@ -46,9 +46,8 @@ def write_run_adapter(folder: Path, run: RunConfig, best: Path) -> None:
     origin = run_folder.origin_of(folder)
     target = None
     # a language model of text pairs is a language model to PEFT
-    task = hub_task(run.task)
-    if task == "translation" and not isinstance(model, EncoderDecoder):
-        task = "text-generation"
+    decoder = run_folder.is_decoder_of_pairs(run.task, model)
+    task = "text-generation" if decoder else hub_task(run.task)
     try:
         found = target_of(model_type, config, task, None if origin is None else origin.content)
         their_tensors(model, found)  # raises where one has no place there

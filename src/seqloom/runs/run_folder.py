@@ -272,7 +272,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     else:
         tokenizer = tokenizer_of(folder, content)
         decode = _decoding(folder / GENERATION)
-    if hub_task(str(content["task"])) == "translation" and not isinstance(model, EncoderDecoder):
+    if is_decoder_of_pairs(str(content["task"]), model):
         tokenizer = tokenizer.with_special_ids(for_text_pairs(tokenizer.special_ids))
     if tokenizer.vocabulary_size != content["vocabulary_size"]:
         raise FolderError(
@@ -289,6 +289,11 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         weights=weights,
         notes=notes,
     )
+
+
+def is_decoder_of_pairs(task: str, model: nn.Module) -> bool:
+    """Whether it is a language model of text pairs: it reads `<s> source <delim>` and writes a target."""
+    return hub_task(task) == "translation" and not isinstance(model, EncoderDecoder)
 
 
 def task_reads_text(task: object) -> bool:

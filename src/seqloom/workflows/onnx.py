@@ -25,8 +25,6 @@ from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
 from seqloom.interop.post_processor import with_whole_texts
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.protocols import EncoderDecoder
-from seqloom.registry import hub_task
 from seqloom.runs import run_folder
 from seqloom.tasks.text.head_task import encoding_options
 from seqloom.version import VERSION
@@ -143,7 +141,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     else:
         run = run_folder.load_run(folder, "cpu")
         model, tokenizer = run.model, run.tokenizer
-    if hub_task(str(task)) == "translation" and not isinstance(model, EncoderDecoder):
+    if run_folder.is_decoder_of_pairs(str(task), model):
         raise UsageError(
             f"ONNX holds no language model that reads a source and writes a target yet, but"
             f" {printable(folder)} is one"

@@ -8,8 +8,8 @@ reference, and what autocast, batch normalisation and a watched layer need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Literal, cast, final
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any, Literal, Self, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,13 @@ class RecurrentStackConfig:
     state_dropout: float = 0.0
     """Share of h that is dropped on its way into the next step, the same at all steps (Gal and Ghahramani
     2016)."""
+
+    @classmethod
+    def of(cls, config: object, input_width: int, width: int, **more: Any) -> Self:
+        """The layers of a model whose configuration has fields of the same names; `more` comes first."""
+        names = {field.name for field in fields(cls)}
+        shared = {name: value for name, value in vars(config).items() if name in names}
+        return cls(**shared | {"input_width": input_width, "width": width} | more)
 
     @property
     def directions(self) -> int:
