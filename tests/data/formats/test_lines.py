@@ -438,6 +438,7 @@ awkward = st.lists(
 )
 @example(content=b"a\nb\xff\nc", policy="skip", limit=40)
 @example(content=b"a\nb\xff\nc", policy="replace", limit=40)
+@example(content=b"too long to read\0\0\na\nb\n", policy="skip", limit=16)
 def test_every_line_is_used_skipped_or_named_in_an_error(
     tmp_path: Path, content: bytes, policy: str, limit: int
 ) -> None:

@@ -98,14 +98,20 @@ def scan_lines(
                     _refuse_disguise(raw, codec, path)
                 ended = raw.endswith(newline) and len(raw) % unit == 0
                 content = raw[:-unit].removesuffix(carriage) if ended else raw
+                is_skipped = len(content) > max_line_bytes and options.on_bad_line == "skip"
                 if b"\0" in content and unit == 1:
-                    rest = None if ended else file
+                    # what is read here is lost for the lines after a skipped one
+                    rest = None if ended or is_skipped else file
                     _refuse_zeros(content, rest, path, number)
-                if len(content) > max_line_bytes and options.on_bad_line == "skip":
+                if is_skipped:
+                    zeros = len(content) - len(content.rstrip(b"\0"))
                     while raw and not ended:
                         offset += len(raw)
                         raw = _next_line(file, newline, max_line_bytes + 2 * unit, b"")
                         ended = raw.endswith(newline) and len(raw) % unit == 0
+                        zeros = 0 if raw.strip(b"\0") else zeros + len(raw) * bool(zeros)
+                    if zeros >= 2 and unit == 1 and not ended:
+                        raise _ends_in_zeros(zeros, path, number)
                     offset += len(raw)
                     yield Line(number, "", f"line of more than {max_line_bytes:,} bytes")
                     continue
@@ -246,11 +252,15 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
             return
         tail += len(chunk)
         if not chunk:
-            raise DataError(
-                f"the last {tail} bytes are zero: the file looks truncated (power cut?); fetch it again",
-                path,
-                number,
-            )
+            raise _ends_in_zeros(tail, path, number)
+
+
+def _ends_in_zeros(count: int, path: str, number: int) -> DataError:
+    return DataError(
+        f"the last {count} bytes are zero: the file looks truncated (power cut?); fetch it again",
+        path,
+        number,
+    )
 
 
 @dataclass(frozen=True, slots=True)
