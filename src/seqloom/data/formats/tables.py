@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, NoReturn, final
@@ -151,26 +151,22 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
         return
     has_header = _is_header(head.cells, file.options, schema)
     numbered = not has_header and (schema.every or _are_numbered(file.options, schema))
-    names, columns = head.cells, {role: role for role in schema.headerless}
     if has_header:
         _check_header(head, text, schema)
-        columns = schema.columns(Header(names, file, head.line))
+        header = Header(head.cells, file, head.line)
+        columns = schema.columns(header)
+    elif numbered:
+        header = _numbered_columns(head, file)
+        columns = schema.columns(header)
     else:
+        _check_headerless(head, text, schema)
+        header = Header(list(schema.headerless), file, head.line)
+        columns = {role: role for role in schema.headerless}
+    if not has_header:
         rows = chain([head], rows)
-        names = [str(number + 1) for number in range(len(head.cells))]
-        if numbered:
-            if file.options.header == "auto":
-                file.note(
-                    "no header; columns are counted from 1, and the first row is read as data (if it is a"
-                    f" header, name its columns): {head}",
-                    head.line,
-                )
-            columns = schema.columns(Header(names, file, head.line))
-        else:
-            _check_headerless(head, text, schema)
-            names = list(schema.headerless)
-    parts = {role: Header(names, file, head.line).parts(name) for role, name in columns.items()}
-    places = {role: list(map(names.index, titles)) for role, titles in parts.items()}
+    places: dict[str, list[int]] = {}
+    for role, name in columns.items():
+        places[role] = list(map(header.names.index, header.parts(name)))
     last = max(map(max, places.values()))
     for row in rows:
         if len(row.cells) != len(head.cells):
@@ -183,14 +179,29 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Row]:
             else:
                 file.skip("wrong number of cells", row.line)
                 continue
-        values: dict[str, object] = {}
-        for role, indices in places.items():
-            cells = tuple(row.cells[index] for index in indices)
-            for cell in cells:
-                if cell in SPREADSHEET_ERRORS:
-                    file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
-            values[role] = cells[0] if len(cells) == 1 else cells
+        values = {role: _cells(row, indices, file) for role, indices in places.items()}
         yield Row(values, columns, file, row.line)
+
+
+def _numbered_columns(head: TableRow, file: DataFile) -> Header:
+    """The columns of a table without a header have numbers."""
+    if file.options.header == "auto":
+        file.note(
+            "no header; columns are counted from 1, and the first row is read as data (if it is a header,"
+            f" name its columns): {head}",
+            head.line,
+        )
+    names = [str(number + 1) for number in range(len(head.cells))]
+    return Header(names, file, head.line)
+
+
+def _cells(row: TableRow, indices: Sequence[int], file: DataFile) -> object:
+    """The cell of a column, or those of several."""
+    cells = tuple(row.cells[index] for index in indices)
+    for cell in cells:
+        if cell in SPREADSHEET_ERRORS:
+            file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
+    return cells[0] if len(cells) == 1 else cells
 
 
 def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:

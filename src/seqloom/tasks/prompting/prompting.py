@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, final
 
 from seqloom import files
@@ -77,12 +78,14 @@ def prompt(
     for seed in options.seed_numbers():
         drawn = [] if pool is None else pool.draw(seed)
         for order in range(options.orders):
-            shots = [[] if pool is None else pool.of(item, drawn, seed, order) for item in items]
+            shots = _shots_of_each(items, pool, drawn, seed, order)
             answered = list(answerer.answers(items, shots, kinds, f"seed {seed}, order {order}"))
             counts = label_counts(drawn[: options.shots])
             runs.append(PromptRun.of(seed, order, kinds, answered, counts))
             if outputs is not None:
-                lines += [files.json_line(answer.summary(seed, order)) for answer in answered]
+                lines += [
+                    files.json_line(answer.summary(seed, order)) + "\n" for answer in answered
+                ]
     answerer.log_cut(len(items) * len(runs))
     result = PromptResult(
         template=template.name,
@@ -93,10 +96,22 @@ def prompt(
         chance=None if answerer.writes else chance_of(items),
     )
     if outputs is not None:
-        files.write_atomic(outputs, "".join(f"{line}\n" for line in lines))
+        files.write_atomic(outputs, "".join(lines))
     if options.plot is not None:
         draw_spread(result, new_file(options.plot, PICTURES))
     return result
+
+
+def _shots_of_each(
+    items: Sequence[RenderedRow],
+    pool: ShotPool | None,
+    drawn: Sequence[RenderedRow],
+    seed: int,
+    order: int,
+) -> list[list[RenderedRow]]:
+    if pool is None:
+        return [[] for _ in items]
+    return [pool.of(item, drawn, seed, order) for item in items]
 
 
 def _read(template: PromptTemplate, paths: Sequence[str], data: Settings) -> list[PromptRow]:
@@ -240,27 +255,8 @@ class _Answerer:
                 logger.info(f"{done:,} of {counted(len(items), 'item')} answered ({title})")
 
     def _chosen(self, prompted: Sequence[_Prompted], kinds: tuple[str, ...]) -> Iterator[Answered]:
-        wanted: dict[str, list[tuple[str, str]]] = {"given": [], "alone": [], "content_free": []}
-        for asked in prompted:
-            answers = [self.options.separator + choice for choice in asked.item.choices or ()]
-            wanted["given"] += [(asked.prompt, answer) for answer in answers]
-            if "pmi" in kinds:
-                wanted["alone"] += [("", answer) for answer in answers]
-            if asked.content_free is not None:
-                wanted["content_free"] += [(asked.content_free, answer) for answer in answers]
-        given = iter(self.scorer.score(wanted["given"]))
-        alone = iter(self._remembered(wanted["alone"]))
-        content_free = iter(self._remembered(wanted["content_free"]))
-        for asked in prompted:
+        for asked, item in zip(prompted, self._scored(prompted, kinds), strict=True):
             choices = asked.item.choices or ()
-            item = ScoredItem(
-                given=[next(given) for _ in choices],
-                bytes=[len(choice.encode()) for choice in choices],
-                alone=[next(alone) for _ in choices] if "pmi" in kinds else None,
-                content_free=None
-                if asked.content_free is None
-                else [next(content_free) for _ in choices],
-            )
             if any(score.cut for score in item.given):
                 self._count_cut(asked.item)
             scores = {kind: item.by(kind) for kind in kinds}
@@ -268,6 +264,38 @@ class _Answerer:
             truth = choices.index(asked.item.targets[0])
             right = {kind: index == truth for kind, index in chosen.items()}
             yield Answered(asked.item, asked.prompt, scores, chosen, right, None)
+
+    def _scored(
+        self, prompted: Sequence[_Prompted], kinds: tuple[str, ...]
+    ) -> Iterator[ScoredItem]:
+        """The scores of the choices of each item. Those of all items are computed together."""
+        prompts: list[tuple[str, str]] = []
+        empty_prompts: list[tuple[str, str]] = []
+        content_free_prompts: list[tuple[str, str]] = []
+        for asked in prompted:
+            for choice in asked.item.choices or ():
+                answer = self.options.separator + choice
+                prompts.append((asked.prompt, answer))
+                if "pmi" in kinds:
+                    empty_prompts.append(("", answer))
+                if asked.content_free is not None:
+                    content_free_prompts.append((asked.content_free, answer))
+        given = iter(self.scorer.score(prompts))
+        alone = iter(self._remembered(empty_prompts))
+        content_free = iter(self._remembered(content_free_prompts))
+        for asked in prompted:
+            choices = asked.item.choices or ()
+            item = ScoredItem(
+                given=list(islice(given, len(choices))),
+                bytes=[len(choice.encode()) for choice in choices],
+                alone=None,
+                content_free=None,
+            )
+            if "pmi" in kinds:
+                item = item._replace(alone=list(islice(alone, len(choices))))
+            if asked.content_free is not None:
+                item = item._replace(content_free=list(islice(content_free, len(choices))))
+            yield item
 
     def _remembered(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """log P of answers after prompts that many items share."""

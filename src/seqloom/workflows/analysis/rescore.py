@@ -179,11 +179,7 @@ def rescore(
         )
         weights = tune(lists.rows, counts, metric.cost, starting_points(features))
     elif weights is None:
-        weights = half_and_half(features)
-        chosen = ", ".join(
-            f"{name} {weight:g}" for name, weight in zip(features, weights, strict=True)
-        )
-        logger.info(f"weights: {chosen}; tune them with --tune DEV")
+        weights = _usual_weights(features)
     results = {part: measure(*pair, metric, features, weights) for part, pair in measured.items()}
     ordered = _best_first(scored["test"], weights, features, models)
     if output is not None:
@@ -197,6 +193,14 @@ def rescore(
         bleu_tokenizer=bleu_tokenizer,
         error=error,
     )
+
+
+def _usual_weights(features: Sequence[str]) -> Floats:
+    weights = half_and_half(features)
+    pairs = zip(features, weights, strict=True)
+    chosen = ", ".join(f"{name} {weight:g}" for name, weight in pairs)
+    logger.info(f"weights: {chosen}; tune them with --tune DEV")
+    return weights
 
 
 def _check_options(config: RescoreConfig) -> None:
