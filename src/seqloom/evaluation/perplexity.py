@@ -185,10 +185,13 @@ class _Scorer:
         """Reads a batch of windows, longest first, segment by segment."""
         device = device_of(self.model)
         texts = [self.sequences[window.text] for window in batch]
-        read = [text[one.start : one.end].tolist() for text, one in zip(texts, batch, strict=True)]
+        read = [
+            text[window.start : window.end].tolist()
+            for text, window in zip(texts, batch, strict=True)
+        ]
         next_ids = [
-            text[one.start + 1 : one.end + 1].tolist()
-            for text, one in zip(texts, batch, strict=True)
+            text[window.start + 1 : window.end + 1].tolist()
+            for text, window in zip(texts, batch, strict=True)
         ]
         inputs, targets = pad(read, self.pad_id).to(device), pad(next_ids, IGNORE).to(device)
         steps = SEGMENT if self.context is None else inputs.shape[1]

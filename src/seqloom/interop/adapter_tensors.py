@@ -276,7 +276,7 @@ def _below_layer(module: str) -> str:
 def _common(key: str, pattern: str, values: Mapping[str, float]) -> dict[str, object]:
     """The smallest value, and the others by the names of modules."""
     usual = min(values.values())
-    others = {_below_layer(name): one for name, one in values.items() if one != usual}
+    others = {_below_layer(name): value for name, value in values.items() if value != usual}
     plain = {name: int(value) if value == int(value) else value for name, value in others.items()}
     return {key: int(usual) if usual == int(usual) else usual, pattern: plain}
 

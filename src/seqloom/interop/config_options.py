@@ -207,6 +207,6 @@ def _unknown(option: Option, value: object, where: object, hub_type: str) -> Fol
     known = [option.default] if option.values is None else option.values
     return FolderError(
         f"{hub_type}'s {option.theirs}={shown(value)} is not known here, only "
-        f"{', '.join(printable(str(one)) for one in known)}",
+        f"{', '.join(printable(str(value)) for value in known)}",
         where,
     )

@@ -63,7 +63,9 @@ class HubOrigin(NamedTuple):
     def ids(self) -> Fields:
         """Keys such as eos_token_id; those of generation_config.json override."""
         both = {**self.content, **(self.generation or {})}
-        return {key: one for key, one in both.items() if key.endswith("_token_id") or key in NEVER}
+        return {
+            key: value for key, value in both.items() if key.endswith("_token_id") or key in NEVER
+        }
 
     def architectures(self) -> list[str]:
         """Those that config.json names."""

@@ -267,7 +267,11 @@ def load_pretrained(model: EncoderWithHead, pretrained: Pretrained) -> list[str]
     for name, tensor in given.items():
         tensors[name].copy_(tensor)
     notes = []
-    if new := [name for name, one in parameters.items() if name not in given and one.requires_grad]:
+    if new := [
+        name
+        for name, parameter in parameters.items()
+        if name not in given and parameter.requires_grad
+    ]:
         notes.append(f"new, and to be trained: {listed(new)}")
     if left:
         notes.append(f"not used, as the new head is another: {listed(left)}")

@@ -205,5 +205,5 @@ def _changed(decode: DecodeConfig) -> Fields:
 
 
 def _digest(generation: JsonObject) -> str:
-    keys = {key: one for key, one in generation.items() if key not in NOT_OF_THE_SETTINGS}
+    keys = {key: value for key, value in generation.items() if key not in NOT_OF_THE_SETTINGS}
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]

@@ -43,7 +43,7 @@ def training_cost(
     memory = _bytes(model.parameters()) + 3 * _bytes(trained)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "trained_parameters": sum(one.numel() for one in trained),
+        "trained_parameters": sum(parameter.numel() for parameter in trained),
         "memory_of_the_model_mib": round(memory / MEBIBYTE, 1),
         "memory_of_the_longest_batch_mib": round(activations[0] / MEBIBYTE, 1),
         "seconds_a_step": round(step_seconds, 4),

@@ -104,7 +104,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
     UsageError for a prefix of no parameter, or of none that would be trained."""
     parameters = dict(model.named_parameters())
     for prefix in prefixes:
-        named = [one for name, one in parameters.items() if _has_prefix(name, prefix)]
+        named = [parameter for name, parameter in parameters.items() if _has_prefix(name, prefix)]
         if not named:
             parts = sorted({".".join(name.split(".")[:2]) for name in parameters})
             raise UsageError(

@@ -378,7 +378,7 @@ def describe_lora(model: nn.Module, run_config: RunConfig) -> str:
     """What LoRA trains."""
     config = run_config.train
     named = model.named_parameters()
-    sizes = {name: one.numel() for name, one in named if one.requires_grad}
+    sizes = {name: parameter.numel() for name, parameter in named if parameter.requires_grad}
     whole = {}
     for part in whole_parts(run_config, model.config):
         inside = [size for name, size in sizes.items() if name.startswith(part)]

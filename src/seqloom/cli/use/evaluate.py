@@ -146,11 +146,11 @@ def _put_sections(sections: Mapping[str, Mapping[str, float]]) -> None:
     rows = [
         (
             printable(name),
-            f"{one['questions']:,}",
-            f"{one['accuracy_add']:.2f}",
-            f"{one['accuracy_multiply']:.2f}",
+            f"{scores['questions']:,}",
+            f"{scores['accuracy_add']:.2f}",
+            f"{scores['accuracy_multiply']:.2f}",
         )
-        for name, one in sections.items()
+        for name, scores in sections.items()
     ]
     put_table("Sections", rows, ("", "questions", "3CosAdd", "3CosMul"))
 

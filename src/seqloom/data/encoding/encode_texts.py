@@ -285,8 +285,8 @@ def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]],
 
     def targets(chunk: Sequence[LabelledText]) -> Targets:
         multi_hot = np.zeros((len(chunk), len(order)), np.int64)
-        for row, one in zip(multi_hot, chunk, strict=True):
-            row[[ids[label] for label in one.labels if label in ids]] = 1
+        for row, example in zip(multi_hot, chunk, strict=True):
+            row[[ids[label] for label in example.labels if label in ids]] = 1
         return multi_hot
 
     return targets

@@ -214,8 +214,8 @@ def _of_rows(file: DataFile, form: str) -> Iterator[tuple[int, Make]]:
     """Lists of hypotheses that have a row each: neighbours with the same id."""
     began: dict[str, int] = {}
     rows = _moses_rows(file) if form == "moses" else _table_rows(file, form)
-    for name, some in groupby(rows, key=lambda row: row[1]["id"]):
-        rows_of_list = list(some)
+    for name, group in groupby(rows, key=lambda row: row[1]["id"]):
+        rows_of_list = list(group)
         line = rows_of_list[0][0]
         yield line, partial(_of_neighbours, rows_of_list, began.setdefault(name, line), file)
 

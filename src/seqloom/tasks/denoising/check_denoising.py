@@ -37,12 +37,12 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     rows = next(data.batches(0, 0))
     texts = [windows.text(data.corpus, int(row)) for row in rows]
     noisy = [windows.denoising(data.corpus, int(row)) for row in rows]
-    corrupted = sum(int(noisy_row.corrupted.sum()) for noisy_row in noisy)
+    corrupted = sum(int(noised.corrupted.sum()) for noised in noisy)
     training = {
         "noise": ", ".join(windows.names),
         "window": windows.plan.window,
-        "longest source": max(len(one.source) for one in noisy) + 1,
-        "longest target": max(len(one.target) for one in noisy) + 1,
+        "longest source": max(len(noised.source) for noised in noisy) + 1,
+        "longest target": max(len(noised.target) for noised in noisy) + 1,
         "corrupted tokens of the first batch": corrupted,
         "tokens of the first batch": sum(map(len, texts)),
         "windows a batch": len(rows),
@@ -51,9 +51,9 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     }
     first_batch = []
     shown: list[Row] = []
-    for row, text, one in list(zip(rows, texts, noisy, strict=True))[:SHOWN]:
+    for row, text, noised in list(zip(rows, texts, noisy, strict=True))[:SHOWN]:
         place = data.describe(np.asarray([row])).removeprefix("the windows in the documents of ")
-        parts = {"text": text, "source": one.source, "target": one.target}
+        parts = {"text": text, "source": noised.source, "target": noised.target}
         pieces = {name: pieces_of(tokenizer, ids.tolist()) for name, ids in parts.items()}
         first_batch.append({"line": place, **pieces})
         shown.append((place, ""))

@@ -242,8 +242,8 @@ def bidirectional_metrics(
         blocks=[((a + b) / 2, tokens) for (a, tokens), (b, _) in blocks],
     )
     metrics = mean.metrics()
-    for name, one in (("forward", forward), ("backward", backward)):
-        for key, value in one.metrics().items():
+    for name, direction in (("forward", forward), ("backward", backward)):
+        for key, value in direction.metrics().items():
             if key.startswith(("loss", "perplexity")):
                 metrics[f"{name}_{key}"] = value
     return metrics

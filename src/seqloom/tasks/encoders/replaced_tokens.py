@@ -100,7 +100,7 @@ class ReplacedTokenFinder(TextModel):
             )
             for text, offsets, probabilities in found:
                 own = probabilities[first : first + len(offsets)]
-                yield text, [Judged(*span, one) for span, one in zip(offsets, own, strict=True)]
+                yield text, [Judged(*span, token) for span, token in zip(offsets, own, strict=True)]
 
     @torch.inference_mode()
     def _probabilities(self, rows: Sequence[Sequence[int]]) -> list[list[float]]:

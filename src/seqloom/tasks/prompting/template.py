@@ -96,7 +96,7 @@ def read_template(given: str, name: str | None) -> PromptTemplate:
         )
         raise UsageError(
             f"{printable(path)}: has {len(named)} templates; {wrong} with --name:"
-            f" {quoted([one for one, *_ in named])} (an id tells those of one name apart)"
+            f" {quoted([name for name, *_ in named])} (an id tells those of one name apart)"
         )
     title, _, content_of = chosen[0]
     jinja, choices = as_text(content_of.get("jinja")), as_text(content_of.get("answer_choices"))

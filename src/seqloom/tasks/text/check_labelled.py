@@ -61,16 +61,17 @@ def check_labelled(
         tested = data.head_task.encode(examples["test"], data.options)
         examples["test"] = tested.kept(examples["test"])
         lengths["test"] = tested.tokens.lengths
-    for name, some in examples.items():
-        if name != "train" and some:
+    for name, split in examples.items():
+        if name != "train" and split:
             notices += [
-                f"{name}: {leak}" for leak in data.head_task.check_leak(data.examples, some)
+                f"{name}: {leak}" for leak in data.head_task.check_leak(data.examples, split)
             ]
     splits: dict[str, dict[str, float]] = {
-        name: {"examples": len(some), "rows": len(lengths[name])} for name, some in examples.items()
+        name: {"examples": len(split), "rows": len(lengths[name])}
+        for name, split in examples.items()
     }
     labels = count_labels(data.head_task, examples)
-    row_lengths = {name: quantiles(some) for name, some in lengths.items() if len(some)}
+    row_lengths = {name: quantiles(split) for name, split in lengths.items() if len(split)}
     unknown = unknown_percent(data.dataset.tokens.values, tokenizer.special_ids)
     with collect_logs() as more:
         batches = sorted(data.batches(0, 0), key=lambda rows: int(data.dataset.costs[rows].max()))

@@ -91,10 +91,10 @@ def check(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
 def _lengths(data: TaskMixture) -> dict[str, dict[str, int]]:
     """Task and side -> quantiles in ids."""
     lengths = {}
-    for store, one in zip(data.store.stores, data.tasks, strict=True):
+    for store, task in zip(data.store.stores, data.tasks, strict=True):
         for column, side in ((SOURCE, "source"), (TARGET, "target")):
             ids = store.lengths(np.arange(len(store)), column)
-            lengths[f"{one.task.name} {side}"] = quantiles(ids)
+            lengths[f"{task.task.name} {side}"] = quantiles(ids)
     return lengths
 
 

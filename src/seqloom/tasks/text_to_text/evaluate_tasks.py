@@ -56,8 +56,8 @@ def joined(tasks: Sequence[MixedTask], found: Sequence[Evaluation]) -> Evaluatio
     metrics = {"loss": float(np.mean([evaluation.metrics["loss"] for evaluation in found]))}
     if all(evaluation.outputs for evaluation in found):
         scores = [
-            main_score(task.form, task.measure, one.metrics)
-            for task, one in zip(tasks, found, strict=True)
+            main_score(task.form, task.measure, evaluation.metrics)
+            for task, evaluation in zip(tasks, found, strict=True)
         ]
         metrics[SCORE] = float(np.mean(scores))
     signatures: dict[str, str] = {}

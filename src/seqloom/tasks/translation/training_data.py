@@ -178,7 +178,7 @@ def prepare_pairs(
 
     start = starting_point(run_config, folder, texts, first).for_text_pairs()
     identity = {
-        "files": [one["sha256"] for one in fingerprints],
+        "files": [file["sha256"] for file in fingerprints],
         "read": stored_reading_settings(data),
         "held_out": [len(held_out_indices), seed] if held_out_indices else [],
     }

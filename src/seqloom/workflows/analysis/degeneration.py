@@ -180,9 +180,9 @@ def degeneration(
         seconds = time.monotonic() - started
         logger.info(f"{number} of {len(strategies)}: {name}, {tokens:,} tokens in {seconds:.1f} s")
     if samples is not None:
-        records = (_records(bundle, name, humans, some) for name, some in texts.items())
+        records = (_records(bundle, name, humans, decoded) for name, decoded in texts.items())
         files.write_json_lines(samples, chain.from_iterable(records))
-    rows = {name: RepetitionStatistics.from_texts(some) for name, some in texts.items()}
+    rows = {name: RepetitionStatistics.from_texts(decoded) for name, decoded in texts.items()}
     _draw(bundle, humans, texts, rows, picture)
     return Degeneration(
         rows=rows,
