@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.native.library import OFF, library
+from seqloom.protocols import State
 from seqloom.runs.quantised_weights import QuantisedGPT
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.language_model import LanguageModel
@@ -106,21 +107,46 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def test_every_verb_that_writes_uses_what_the_folder_says(
     trained: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[str] = []
-    original = QuantisedGPT.__init__
+    read: list[Tensor] = []
+    original = QuantisedGPT.read
 
-    def seen(self: QuantisedGPT, model: GPT, storage: Any) -> None:
-        used.append(storage)
-        original(self, model, storage)
+    def seen(self: QuantisedGPT, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        read.append(tokens)
+        return original(self, tokens, state)
 
-    monkeypatch.setattr(QuantisedGPT, "__init__", seen)
+    monkeypatch.setattr(QuantisedGPT, "read", seen)
     model = LanguageModel(load_run(trained.run))
-    model.generate(["a few"], max_length=3)
-    list(model.stream("a few", max_length=3))
-    model.complete("a fe")
-    assert used == ["int8"] * 3
+    uses: list[Callable[[], object]] = [
+        lambda: model.generate(["a few"], max_length=3),
+        lambda: list(model.stream("a few", max_length=3)),
+        lambda: model.complete("a fe"),
+    ]
+    for use in uses:
+        use()
+        assert read
+        read.clear()
     model.generate(["a few"], max_length=3, weights="float32")
-    assert len(used) == 3
+    assert not read
+
+
+@compiled
+@pytest.mark.parametrize("replaced", [False, True])
+def test_float32_weights_are_given_back_to_their_file(trained: Folder, replaced: bool) -> None:
+    run = load_run(trained.run)
+    if replaced:  # nothing in the file is what is in memory
+        with torch.no_grad():
+            for parameter in run.model.parameters():
+                parameter.add_(1e-3)
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    places = {name: value.data_ptr() for name, value in run.model.state_dict().items()}
+    with torch.inference_mode():
+        decoder = run.decoder(run.decode_settings({}))
+    assert not any(parameter.is_inference() for parameter in run.model.parameters())
+    assert run.decoder(run.decode_settings({})) is decoder
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, before[name])
+        # the file is opened once more, and nothing of it was read but for a comparison
+        assert (value.data_ptr() != places[name]) is not replaced
 
 
 @compiled

@@ -24,6 +24,8 @@ from seqloom.packed_weights import PackedWeights, Storage
 GRAIN = 100_000
 """Operations for which one more thread is worth while: meeting it takes microseconds."""
 
+ROWS = 256
+"""Of a weight that are rounded at once."""
 BLOCK, LINE = 2**24, 64
 """Bytes of memory that are asked for at once (what nobody has written is none), and of a cache line."""
 
@@ -69,11 +71,16 @@ class QuantisedWeight(NamedTuple):
     @classmethod
     def of(cls, weight: Tensor, storage: Storage) -> QuantisedWeight:
         weight = weight.detach()
-        if storage == "int8":
-            largest = weight.abs().amax(dim=1)
-            scales = torch.where(largest > 0, largest / 127, 1.0)
-            return cls((weight / scales[:, None]).round().to(torch.int8), scales)
-        return cls(weight.bfloat16() if storage == "bfloat16" else weight, None)
+        if storage != "int8":
+            return cls(weight.bfloat16() if storage == "bfloat16" else weight, None)
+        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
+        scales = torch.where(largest > 0, largest / 127, 1.0)
+        values = torch.empty_like(weight, dtype=torch.int8)
+        # some rows at a time: large tensors that die soon would leave the process larger
+        for first in range(0, len(weight), ROWS):
+            rows = slice(first, first + ROWS)
+            values[rows] = (weight[rows] / scales[rows, None]).round()
+        return cls(values, scales)
 
     def restored(self) -> Tensor:
         """The weight that it approximates, in float32."""

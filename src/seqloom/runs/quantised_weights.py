@@ -6,22 +6,26 @@ states and all sums are in float32. So it is the float32 model that has the roun
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import (
     CHUNK,
     FullOutput,
     at_positions,
     select_trained,
 )
+from seqloom.layers.packed_linear import packed_linear
 from seqloom.layers.transformer.native_step import why_not
 from seqloom.models.gpt import GPT
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import NextLogProbs, State, WantedTokens
+from seqloom.tensor_files import open_safetensors
 
 
 def why_not_compiled(model: object) -> str:
@@ -45,8 +49,8 @@ def why_not_quantised(model: object) -> str:
 
 @final
 class QuantisedGPT(nn.Module):
-    """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed at its
-    first call and must stay as they are."""
+    """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed now
+    and must stay as they are."""
 
     def __init__(self, model: GPT, storage: Storage) -> None:
         super().__init__()
@@ -55,6 +59,9 @@ class QuantisedGPT(nn.Module):
         self.context = model.context
         self._weights = PackedWeights(storage)
         self.output = QuantisedOutput(model.output, self._weights)
+        for module in model.modules():
+            if isinstance(module, Linear | FullOutput):
+                packed_linear(self._weights, module.weight)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As `GPT.read`."""
@@ -96,3 +103,22 @@ class QuantisedOutput(nn.Module):
             chosen = logits.gather(1, flat[part, None])[:, 0]
             parts.append(chosen - logits.logsumexp(dim=1))
         return at_positions(torch.cat(parts), places, targets)
+
+
+@torch.inference_mode(False)
+def keep_in_file(model: nn.Module, path: Path) -> None:
+    """Maps the weights of a model from their file anew, where they are the same: memory then holds only what
+    somebody reads of them from now on."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return
+    # comparing reads all of the first, which is then closed
+    compared, kept = _tensors_of(path), _tensors_of(path)
+    for name, parameter in model.named_parameters():
+        if name in kept and torch.equal(compared[name], parameter):
+            parameter.data = kept[name]
+
+
+def _tensors_of(path: Path) -> dict[str, Tensor]:
+    file = open_safetensors(path)
+    names: list[str] = file.keys()  # type: ignore[no-untyped-call]
+    return {name: file.get_tensor(name) for name in names}  # type: ignore[no-untyped-call]

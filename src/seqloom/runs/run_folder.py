@@ -27,7 +27,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
 
@@ -69,13 +69,14 @@ from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
 from seqloom.models.gpt import GPT
 from seqloom.models.prompt_tuning import prompt_tuned
+from seqloom.packed_weights import Storage
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
-from seqloom.runs.quantised_weights import QuantisedGPT, why_not_quantised
+from seqloom.runs.quantised_weights import QuantisedGPT, keep_in_file, why_not_quantised
 from seqloom.text.hub.special_ids import NEVER
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
@@ -119,6 +120,8 @@ class LoadedRun:
     """The file its weights came from."""
     notes: tuple[str, ...] = ()
     """What was left of a checkpoint of others, and what was changed, in words."""
+    quantised: dict[Storage, QuantisedGPT] = field(default_factory=dict, repr=False)
+    """The model with weights in fewer bits, once it was asked for."""
 
     def decode_settings(self, changes: Mapping[str, object]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
@@ -135,9 +138,13 @@ class LoadedRun:
 
     def decoder(self, settings: DecodeConfig) -> nn.Module:
         """The model with its weights as `decode_settings` allowed them."""
-        if settings.weights == "float32":
+        storage = settings.weights
+        if storage == "float32":
             return self.model
-        return QuantisedGPT(cast(GPT, self.model), settings.weights)
+        if storage not in self.quantised:
+            self.quantised[storage] = QuantisedGPT(cast(GPT, self.model), storage)
+            keep_in_file(self.model, self.weights)
+        return self.quantised[storage]
 
     def _why_not_quantised(self) -> str:
         if self.task != "text-generation":

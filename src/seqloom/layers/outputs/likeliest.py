@@ -49,6 +49,7 @@ class NativeOutput:
         self._functions = cast("DecodingFunctions", decoding_functions())
         self._packed = packed_linear(weights, weight)
         self._suppressed = _rising(suppressed)
+        bias = None if bias is None else bias.detach()
         self._alive: list[object] = [bias]
         self._arguments = LikeliestArguments(
             linear=self._packed.arguments(bias),

@@ -291,8 +291,9 @@ class NativeStep:
 
     def _linear(self, linear: Linear) -> LinearArguments:
         packed = packed_linear(self._weights, linear.weight)
-        self._alive += packed, linear.bias
-        return packed.arguments(linear.bias)
+        bias = None if linear.bias is None else linear.bias.detach()
+        self._alive += packed, bias
+        return packed.arguments(bias)
 
     def _norm(self, norm: nn.Module) -> NormArguments:
         weights = cast("tuple[Tensor, Tensor | None]", (norm.weight, norm.bias))
