@@ -3,7 +3,7 @@
 import { json } from "./asking.js";
 import { choice, element, keepCanvas, spelled, table } from "./drawing.js";
 
-const WIDTH = 132; // of a column
+const WIDTH = 152; // of a column
 const HEIGHT = 24; // of a hypothesis
 const SIZE = 13;
 const FATES = {
@@ -29,7 +29,7 @@ async function drawTree(asked, given, panel, signal) {
   const content = { model: asked.name, inputs: given.text, beam: given.beams || 4, tokens: given.tokens || 12 };
   const { nodes, outputs } = await json("api/beams", content, signal);
   const steps = Math.max(0, ...nodes.map((node) => node.step));
-  const best = outputs.map((one) => element("li", {}, one.text || "(nothing)", ` (score ${one.score.toFixed(3)})`));
+  const best = outputs.map((one) => element("li", {}, one.text.replaceAll("\n", "⏎") || "(nothing)", ` (score ${one.score.toFixed(3)})`));
   panel.append(element("p", {}, "What it found, best first:"), element("ol", { className: "texts" }, ...best));
   const canvas = element("canvas", { role: "img" });
   canvas.setAttribute("aria-label", `Tree of ${nodes.length} hypotheses in ${steps} steps; the same as tables below`);
@@ -89,7 +89,7 @@ function draw(canvas, nodes, steps) {
     pen.stroke();
     pen.font = `${node.fate === "ends" ? "bold " : ""}${SIZE}px system-ui, sans-serif`;
     pen.fillStyle = fell ? ink("--pale-ink") : ink("--ink");
-    pen.fillText(spelled(node.token).slice(0, 9), x, y, WIDTH - 84);
+    pen.fillText(spelled(node.token).trim().slice(0, 9), x, y, WIDTH - 90);
     pen.fillText(node.total.toFixed(2) + (node.fate === "ends" ? " ■" : ""), x + WIDTH - 82, y, 46);
   });
 }
