@@ -51,6 +51,7 @@ async def trace(request: Request) -> Response:
         raise RequestError(400, f"model {served.name} has no attention to texts", "model")
     inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     check_number(inputs, limits)
+    check_words(inputs)
     tokens = await run_in_threadpool(check_size, served, [*inputs, body.target or ""], limits)
 
     def read(some: Sequence[Sequence[str]]) -> list[tuple[dict[str, Any], Tensor]]:
@@ -92,6 +93,12 @@ def check_size(served: ServedModel, texts: Sequence[str], limits: ServerLimits) 
     heads = sum(module.heads for module in modules if isinstance(module, HeadAttention))
     check_bytes(heads * tokens**2, limits)
     return tokens
+
+
+def check_words(inputs: Sequence[str]) -> None:
+    """Raises RequestError for nothing but blanks."""
+    if not any(text.strip() for text in inputs):
+        raise invalid("inputs", "must hold a word, but is empty")
 
 
 def check_bytes(weights: int, limits: ServerLimits) -> None:
@@ -175,6 +182,7 @@ def tree_job(
     wishes = {"strategy": "beam", "beam": body.beam, "n_best": body.beam}
     try:
         if isinstance(served.model, Translator):
+            check_words([body.inputs])
             (source,) = run.tokenizer.encode([body.inputs])
             decode = run.decode_settings(wishes | {"max_length": body.tokens})
             return output_for_source(run, source, decode, finish, tree), [
