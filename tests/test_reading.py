@@ -45,8 +45,9 @@ ALLOWED = {
     "serving/routes/page.py": {"read_bytes"},
     # files in a folder of its own, which it has just written
     "data/batching/cooccurrences.py": {"names", "path"},
-    # a process of our own, which reads what its parent writes
+    # processes of our own, which read what their parent writes
     "tasks/prompting/render_rows.py": {"sys.stdin"},
+    "serving/render_chat.py": {"sys.stdin"},
     # it takes the bytes of a model
     "text/vocabulary_learning.py": {"SentencePieceProcessor"},
 }

@@ -193,7 +193,9 @@ class GPT(nn.Module):
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        if state is not None and self.config.positions in ("learned", "none"):
+        in_tables = self.config.positions in ("learned", "none")
+        # not with a prompt that was trained, which takes the place of the embedding
+        if state is not None and in_tables and type(self.embedding) is nn.Embedding:
             found = read_token(self.stack, self._token_embedding, tokens, state)
             if found is not None:
                 return found

@@ -22,6 +22,7 @@ from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
 from seqloom.layers.transformer.key_value_cache import (
     MIN_SLOTS,
+    AttentionMask,
     KeysValues,
     KeyValueCache,
     with_room,
@@ -98,14 +99,17 @@ def run_stack(
 ) -> tuple[Tensor, tuple[KeysValues, ...]]:
     """As `stack(x, inputs, past)`, in one call where that can be."""
     step = None if past is None else _step_of(stack, x, torch.float32)
-    mask = inputs.mask
-    if isinstance(mask, Tensor):
-        known = mask.dtype == torch.bool and mask.shape[:3] == (len(x), 1, 1)
-    else:
-        known = mask == "all"
-    if step is None or past is None or not known:
+    # the mask is looked at last: a graph that is traced for any number of rows must not compare sizes
+    if step is None or past is None or not _knows_mask(x, inputs.mask):
         return stack(x, inputs, past)  # type: ignore[no-any-return]
     return step(x, inputs, past)
+
+
+def _knows_mask(x: Tensor, mask: AttentionMask) -> bool:
+    """Whether the compiled step has such a mask: one for each row, or that all is seen."""
+    if isinstance(mask, Tensor):
+        return mask.dtype == torch.bool and mask.shape[:3] == (len(x), 1, 1)
+    return mask == "all"
 
 
 def read_token(
