@@ -34,7 +34,11 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
+from seqloom.layers.recurrent.stack import (
+    EMBEDDING_STD,
+    RecurrentStack,
+    RecurrentStackConfig,
+)
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import (
     ZERO,
@@ -217,7 +221,7 @@ class RecurrentLM(nn.Module):
             self.embedding = OneHot(c.vocabulary_size)
         else:
             self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
-            nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
+            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.stacks: list[RecurrentStack] = c.stacks()
         self.layers = nn.ModuleList(self.stacks)
         self.to_output: nn.Module = nn.Identity()

@@ -25,6 +25,7 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
 from seqloom.layers.recurrent.stack import (
+    EMBEDDING_STD,
     RecurrentStack,
     RecurrentStackConfig,
     Stepper,
@@ -237,11 +238,11 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.config = c = config
         self.target_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
-        nn.init.normal_(self.target_embedding.weight, std=c.embedding_width**-0.5)
+        nn.init.normal_(self.target_embedding.weight, std=EMBEDDING_STD)
         self.source_embedding = self.target_embedding
         if not c.share_embeddings:
             self.source_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
-            nn.init.normal_(self.source_embedding.weight, std=c.embedding_width**-0.5)
+            nn.init.normal_(self.source_embedding.weight, std=EMBEDDING_STD)
         self.dropout = nn.Dropout(c.dropout)
         self.encoder = c.recurrent(
             c.embedding_width, c.encoder_width, c.encoder_layers, bidirectional=c.bidirectional

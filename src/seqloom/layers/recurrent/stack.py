@@ -43,6 +43,11 @@ kernel are slower too."""
 Connection = Literal["none", "residual", "highway"]
 Implementation = Literal["fused", "driver", "loop", "packed loop"]
 
+EMBEDDING_STD = 0.3
+"""Of the embeddings of models that write, when they are drawn. With 1/sqrt(width), as in a Transformer, the
+inputs of an LSTM are so small that it writes by the frequency of tokens alone for hundreds of steps, and the
+cell states of streams grow until the start of a text is foreign to the model (docs/recurrent-lm.md)."""
+
 
 @final
 @dataclass(frozen=True)
