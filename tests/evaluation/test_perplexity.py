@@ -187,3 +187,19 @@ def test_an_interval_is_over_documents_or_over_blocks_of_the_few() -> None:
             1.96 * math.sqrt(2 / 10_000), rel=0.25
         )
     assert len(many.blocks) <= 30
+
+
+@pytest.mark.parametrize("texts", [1, 5, 40])
+def test_a_comparison_has_items_also_where_there_are_few_texts(texts: int) -> None:
+    """One novel is one text: a test over texts would call any two models alike."""
+    chance = np.random.default_rng(0)
+    corpus = CorpusLikelihood.empty()
+    for size in chance.integers(600, 900, size=texts).tolist():
+        score = TextScore(-chance.gamma(2.0, size=size), None)
+        corpus.add(score, [5] * size, words=size, size=3 * size)
+    items = corpus.bits_and_bytes()
+    assert len(items) >= (40 if texts >= 30 else 3 * texts)
+    bits, sizes = items.sum(axis=0)
+    assert sizes == pytest.approx(corpus.bytes + texts)
+    assert bits / sizes == pytest.approx(corpus.metrics()["bits_per_byte"])
+    assert (items > 0).all()

@@ -154,8 +154,8 @@ class CompareOptions:
 
     models: str = ""
     """Model families separated by commas, each with an optional size and settings, such as
-    bag_of_words,recurrent:tiny+cell=gru+layers=2. gru+width={32,64} is a grid, NAME=FOLDER a checkpoint to
-    fine-tune."""
+    bag_of_words,recurrent:tiny+cell=gru+layers=2. gru+width={32,64} is a grid, NAME=MODEL gives a model a
+    short name, and NAME=FOLDER is a checkpoint to fine-tune."""
     output_dir: str
     """Folder of the comparison. If it was stopped, the same command continues it."""
     folders: Files = ()

@@ -292,10 +292,18 @@ class CorpusLikelihood:
         return sum(self.sizes)
 
     def bits_and_bytes(self) -> Floats:
-        """`(texts, 2)`: bits, and the bytes that they are for, the end of a text counted as one."""
+        """`(items, 2)`: bits, and the bytes that they are for, the end of a text counted as one. An item is a
+        text; with fewer than FEW_TEXTS of them it is a block of tokens, which has its share of the bytes of
+        its text."""
         end = int(self.special_ids.eos is not None)
-        bits = np.array(self.nats) / math.log(2)
-        return np.stack([bits, np.array(self.sizes, np.float64) + end], axis=1)
+        sizes = np.array(self.sizes, np.float64) + end
+        if len(self.nats) >= FEW_TEXTS:
+            return np.stack([np.array(self.nats) / math.log(2), sizes], axis=1)
+        blocks = np.array(self.blocks, np.float64).reshape(-1, 2)
+        of_each_text = [-(-tokens // BLOCK) for tokens in self.tokens]
+        bytes_per_token = sizes / np.maximum(self.tokens, 1)
+        bytes_of_blocks = blocks[:, 1] * np.repeat(bytes_per_token, of_each_text)
+        return np.stack([blocks[:, 0] / math.log(2), bytes_of_blocks], axis=1)
 
     def metrics(self) -> dict[str, float]:
         """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the

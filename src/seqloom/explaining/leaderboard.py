@@ -121,7 +121,7 @@ def _time_panel(values: Values, score: Fields, places: list[int]) -> alt.LayerCh
         "seconds:Q",
         title="seconds of training",
         scale=scale,
-        axis=alt.Axis(grid=False, labelExpr=SECONDS),
+        axis=alt.Axis(grid=False, labelExpr=SECONDS, labelSeparation=12),
     )
     rule, dot = _interval_marks(values, x=x)
     low, mean = (alt.Y(f"{field}:Q", **score) for field in ("low", "mean"))

@@ -55,9 +55,9 @@ class ServerLimits:
     """Bytes of its first line and headers."""
     connections: Positive = 512
     """Open connections. Another one is answered 503."""
-    header_seconds: Seconds = 10.0
+    header_seconds: Seconds = 8.0
     """From the connection to the end of the headers."""
-    body_seconds: Seconds = 10.0
+    body_seconds: Seconds = 8.0
     """From the headers to the end of the body."""
     request_seconds: Seconds = 600.0
     """From there to the end of the answer."""

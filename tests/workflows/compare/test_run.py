@@ -395,6 +395,17 @@ def test_another_plan_in_the_folder_is_refused(tmp_path: Path, data: dict[str, l
         compare_with(tmp_path / "other", data, Toy())
 
 
+def test_a_model_may_have_a_short_name(tmp_path: Path, data: dict[str, list[str]]) -> None:
+    models = "bag_of_words,recurrent-9=gru:tiny+width=9"
+    comparison = compare_with(tmp_path / "c", data, Toy(), models=models)
+    assert comparison.leaderboard is not None
+    assert {row.model for row in comparison.leaderboard.rows} == {"bag_of_words", "recurrent-9"}
+    assert (tmp_path / "c" / "recurrent-9-seed0").is_dir()
+    entry = read_entries(models, TASK)[1]
+    assert entry.model == "recurrent:tiny"
+    assert entry.settings == ("model.width=9", "model.cell=gru")
+
+
 def test_another_test_is_measured_without_training(
     tmp_path: Path, data: dict[str, list[str]]
 ) -> None:
@@ -426,6 +437,7 @@ def test_two_at_a_time_are_refused(tmp_path: Path, data: dict[str, list[str]]) -
         ({"models": "bag_of_words,convolution+train.max_steps=3"}, "cannot be set for one model"),
         ({"models": "bag_of_words,convolution+train.best=loss"}, "the same for all models"),
         ({"models": "bag_of_words,mini lm=folder"}, "NAME=FOLDER"),
+        ({"models": "bag_of_words,mine=gru+cell=lstm,mine=gru"}, "one folder"),
         ({"models": "bag_of_words,minilm=no-such-folder"}, "no-such-folder"),
         ({"match": "size"}, "must be one of steps, time, parameters"),
         ({"parameters": 3000}, "--parameters must go with --match parameters"),

@@ -241,29 +241,30 @@ def _each_of_braces(word: str) -> list[str]:
 
 
 def _entry(word: str, task: str) -> ModelEntry:
+    """MODEL or NAME=MODEL, or NAME=FOLDER for a checkpoint; each with its own settings."""
     first, *rest = word.split("+")
     settings = tuple(_own_setting(setting, word) for setting in rest)
-    name, equals, folder = first.partition("=")
-    if equals:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or not folder:
-            raise UsageError(
-                "a checkpoint of --models must be NAME=FOLDER, NAME of letters, digits, . _ and -, but is"
-                f" {printable(repr(first))}"
-            )
-        return ModelEntry(name=name, model=None, checkpoint=folder, settings=settings)
+    name, equals, model = first.partition("=")
+    if not equals:
+        name, model = word, first
+    elif not re.fullmatch(r"[A-Za-z0-9._-]+", name) or not model:
+        raise UsageError(
+            "a name of --models must be NAME=MODEL, or NAME=FOLDER for a checkpoint, NAME of letters, digits,"
+            f" . _ and -, but is {printable(repr(first))}"
+        )
     families = families_for(task_to_train(task))
-    given, colon, size = first.partition(":")
+    given, colon, size = model.partition(":")
     family, fields = familiar_model(given, families)
-    if family != given:
-        first = f"{family}{colon}{size}"
-        settings += tuple(f"model.{key}={value}" for key, value in fields.items())
-    if first.partition(":")[0] not in families:
+    if equals and (family not in families or Path(model).is_dir()):
+        return ModelEntry(name=name, model=None, checkpoint=model, settings=settings)
+    if family not in families:
         raise UsageError(
             f"--models must name families that can do {task} ({', '.join(families)}), such as"
             f" {families[0]}:small+width=64, or NAME=FOLDER for a checkpoint, but {printable(repr(word))} is"
             " none"
         )
-    return ModelEntry(name=word, model=first, checkpoint=None, settings=settings)
+    settings += tuple(f"model.{key}={value}" for key, value in fields.items())
+    return ModelEntry(name=name, model=f"{family}{colon}{size}", checkpoint=None, settings=settings)
 
 
 def _own_setting(setting: str, word: str) -> str:
