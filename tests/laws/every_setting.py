@@ -183,7 +183,8 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ("text-generation", "data.header"): Data(("book.csv",)),
     ("text-generation", "data.quoting"): Data(("book.csv",)),
     ("text-classification", "head.pair"): Data(
-        ("table.csv",), ("data.text=text", "data.second=second", "data.label=label")
+        ("table.csv",),
+        ("data.text=text", "data.second=second", "data.label=label", "model.context=40"),
     ),
 }
 """(task, setting) -> files in which it has something to read."""
