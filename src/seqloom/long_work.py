@@ -1,8 +1,10 @@
-"""How far long work is, as lines of the log: every few seconds, with what is left where that is known."""
+"""How far long work is, as lines of the log: every few seconds, with what is left if that is known; and which
+worker writes them."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, final
@@ -65,3 +67,11 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def is_first_worker() -> bool:
+    """Whether this process writes messages: it is the only one, or the first that `torchrun` started."""
+    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    # nonsense is reported by whoever has it
+    numbers = [int(text) for text in (rank, size) if text.isdecimal() and len(text) < 10]
+    return len(numbers) < 2 or not 0 < numbers[0] < numbers[1]

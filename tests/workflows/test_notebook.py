@@ -93,3 +93,15 @@ def test_a_notebook_has_one_bar_that_moves(notebook: Notebook) -> None:
 
 def test_a_program_is_no_notebook() -> None:
     assert "IPython" in sys.modules or not is_notebook()
+
+
+@pytest.mark.parametrize(("rank", "level"), [("0", logging.INFO), ("1", logging.WARNING)])
+def test_of_several_workers_only_the_first_writes_notices(
+    rank: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = logging.getLogger("seqloom")
+    monkeypatch.setattr(package, "propagate", False)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with lines_on_standard_error():
+        assert package.level == level

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import cyclopts
 
-from seqloom.cli.process import is_first_worker, write_error_line
+from seqloom.cli.process import write_error_line
 from seqloom.errors import SeqloomError, one_line, printable
+from seqloom.long_work import is_first_worker
 
 WORKER_WAITS = 10.0
 """The most seconds that other workers wait for the first one to report an error. It ends them too."""

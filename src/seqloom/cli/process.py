@@ -1,5 +1,4 @@
-"""The process that a command runs in: its standard streams, its memory, the width of its terminal, and which
-worker of `torchrun` it is."""
+"""The process that a command runs in: its standard streams, its memory, and the width of its terminal."""
 
 from __future__ import annotations
 
@@ -95,11 +94,3 @@ def require_memory() -> None:
             f"memory is short: a process must have {LEAST_MEMORY} MiB of addresses or more, but the limit is"
             f" {limit // 2**20} MiB; raise it with: ulimit -v unlimited"
         )
-
-
-def is_first_worker() -> bool:
-    """Whether this process writes messages: it is the only one, or the first that `torchrun` started."""
-    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    # nonsense is reported by whoever has it
-    numbers = [int(text) for text in (rank, size) if text.isdecimal() and len(text) < 10]
-    return len(numbers) < 2 or not 0 < numbers[0] < numbers[1]

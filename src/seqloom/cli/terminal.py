@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from cyclopts.help import DefaultFormatter, InlineText
 
-from seqloom.cli.process import is_first_worker, silence, write_error_line
+from seqloom.cli.process import silence, write_error_line
 from seqloom.errors import SeqloomError, one_line, printable
+from seqloom.long_work import is_first_worker
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from seqloom.long_work import duration
+from seqloom.long_work import duration, is_first_worker
 from seqloom.training.loop import Progress
 
 SECONDS = 0.5
@@ -28,14 +28,15 @@ def is_notebook() -> bool:
 
 @contextmanager
 def lines_on_standard_error() -> Iterator[None]:
-    """Writes what seqloom logs to standard error, where the program has not set up logging itself."""
+    """Writes what seqloom logs to standard error, if the program has not set up logging itself; of several
+    workers only the first writes notices."""
     package = logging.getLogger("seqloom")
     if package.hasHandlers():
         yield
         return
     handler, level = logging.StreamHandler(sys.stderr), package.level
     package.addHandler(handler)
-    package.setLevel(logging.INFO)
+    package.setLevel(logging.INFO if is_first_worker() else logging.WARNING)
     try:
         yield
     finally:
