@@ -122,8 +122,9 @@ def test_running_answers_end_and_new_ones_are_refused(folders: dict[str, Path]) 
     # other clients may ask on connections that they have
     with httpx.Client(base_url=url) as other, httpx.Client(base_url=url, timeout=60) as client:
         assert other.get("/health/ready").status_code == 200
+        # long enough that it is still running when the other client asks
         with client.stream(
-            "POST", "/v1/completions", json=LONG | {"max_tokens": 150, "stream": True}
+            "POST", "/v1/completions", json=LONG | {"max_tokens": 2000, "stream": True}
         ) as stream:
             lines = stream.iter_lines()
             got = [next(lines)]
