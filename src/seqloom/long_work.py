@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, final
 
 logger = logging.getLogger(__name__)
@@ -75,3 +76,17 @@ def is_first_worker() -> bool:
     # nonsense is reported by whoever has it
     numbers = [int(text) for text in (rank, size) if text.isdecimal() and len(text) < 10]
     return len(numbers) < 2 or not 0 < numbers[0] < numbers[1]
+
+
+@contextmanager
+def logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Inside it, what seqloom logs at this level and above goes to this handler too."""
+    package = logging.getLogger("seqloom")
+    before = package.level
+    package.addHandler(handler)
+    package.setLevel(level)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(before)

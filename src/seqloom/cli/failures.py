@@ -54,10 +54,9 @@ def failure_of(error: BaseException) -> Failure:
             " model",
             1,
         )
-    match error:
-        case OSError(strerror=str(reason)) if reason:
-            place = "" if error.filename is None else f"{printable(str(error.filename))}: "
-            return Failure(f"{place}the system refuses ({reason})", 1)
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{printable(str(error.filename))}: "
+        return Failure(f"{place}the system refuses ({error.strerror})", 1)
     return Failure(
         f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1, False
     )
@@ -67,17 +66,17 @@ def _of_words(error: cyclopts.CycloptsError) -> str:
     """The message about words that the command line cannot use."""
     verb = " ".join(error.command_chain or ())
     said = " ".join(str(error).split())
-    match error:
-        case cyclopts.MissingArgumentError(argument=argument) if verb and argument is not None:
-            name = argument.names[0]
-            said = f"{verb} needs {name}{' and a value after it' * name.startswith('-')}"
+    if isinstance(error, cyclopts.MissingArgumentError) and verb and error.argument is not None:
+        name = error.argument.names[0]
+        said = f"{verb} needs {name}{' and a value after it' * name.startswith('-')}"
     return f"{said} (see seqloom {verb}{' ' * bool(verb)}--help)"
 
 
 def _is_short_memory(error: BaseException) -> bool:
-    match error:
-        case MemoryError() | OSError(errno=errno.ENOMEM):
-            return True
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
     said = str(error).lower()
     return any(sign in said for sign in SIGNS_OF_SHORT_MEMORY)
 

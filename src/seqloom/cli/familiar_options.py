@@ -108,7 +108,7 @@ def _meant(
     sections = TRAINING if verb in TRAINING_VERBS else USING
     setting = _setting(name, sections)
     if setting is None:
-        near = did_you_mean(name, {**dict(zip(own, own, strict=True)), **others()})
+        near = did_you_mean(name, {**{word: word for word in own}, **others()})
         raise UsageError(f"there is no option {option.word}{near} (see seqloom {verb} --help)")
     shown = _as_setting(setting)
     if "--set" not in own:

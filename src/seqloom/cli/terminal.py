@@ -12,7 +12,7 @@ from cyclopts.help import DefaultFormatter, InlineText
 
 from seqloom.cli.process import silence, write_error_line
 from seqloom.errors import SeqloomError, one_line, printable
-from seqloom.long_work import is_first_worker
+from seqloom.long_work import is_first_worker, logging_to
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
@@ -42,16 +42,9 @@ class Notices(logging.Handler):
 def notices_on_standard_error(quiet: bool = False) -> Iterator[None]:
     """Inside it, what seqloom logs is written to standard error; of several workers only the first writes
     notices, and nobody where it is to be quiet."""
-    package = logging.getLogger("seqloom")
-    handler, level = Notices(), package.level
-    level_here = logging.INFO if is_first_worker() and not quiet else logging.WARNING
-    package.addHandler(handler)
-    package.setLevel(level_here)
-    try:
+    level = logging.INFO if is_first_worker() and not quiet else logging.WARNING
+    with logging_to(Notices(), level):
         yield
-    finally:
-        package.removeHandler(handler)
-        package.setLevel(level)
 
 
 @contextmanager

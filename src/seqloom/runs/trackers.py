@@ -117,15 +117,15 @@ def _mlflow(run: TrackedRun) -> tuple[Write, Callable[[], None]]:
     """Where MLFLOW_TRACKING_URI says, or else where MLflow keeps its own. A training that goes on is the same
     run there."""
     mlflow = _import("mlflow", "mlflow")
-    name = _name(run.folder)
+    folder = _name(run.folder)
     before: list[Any] = []
     if run.step:
-        same_folder = f"tags.`{FOLDER_TAG}` = '{name}'"
+        same_folder = f"tags.`{FOLDER_TAG}` = '{folder}'"
         before = mlflow.search_runs(filter_string=same_folder, output_format="list", max_results=1)
     if before:
         mlflow.start_run(run_id=before[0].info.run_id)
     else:
-        mlflow.start_run(run_name=run.folder.name, tags={FOLDER_TAG: name})
+        mlflow.start_run(run_name=run.folder.name, tags={FOLDER_TAG: folder})
     for name, value in run.settings.items():
         mlflow.log_param(name, str(value)[:500])
     return (

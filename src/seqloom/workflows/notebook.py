@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from seqloom.long_work import duration, is_first_worker
+from seqloom.long_work import duration, is_first_worker, logging_to
 from seqloom.training.loop import Progress
 
 SECONDS = 0.5
@@ -30,18 +30,12 @@ def is_notebook() -> bool:
 def lines_on_standard_error() -> Iterator[None]:
     """Writes what seqloom logs to standard error, if the program has not set up logging itself; of several
     workers only the first writes notices."""
-    package = logging.getLogger("seqloom")
-    if package.hasHandlers():
+    if logging.getLogger("seqloom").hasHandlers():
         yield
         return
-    handler, level = logging.StreamHandler(sys.stderr), package.level
-    package.addHandler(handler)
-    package.setLevel(logging.INFO if is_first_worker() else logging.WARNING)
-    try:
+    level = logging.INFO if is_first_worker() else logging.WARNING
+    with logging_to(logging.StreamHandler(sys.stderr), level):
         yield
-    finally:
-        package.removeHandler(handler)
-        package.setLevel(level)
 
 
 def notebook_bar() -> Callable[[Progress], None]:

@@ -122,9 +122,9 @@ def _put_details(details: Mapping[str, Any]) -> None:
     """Scores of each label, of each kind of entity and of each section of analogies, and confusions. Images
     have plain lists instead, which are not shown."""
     for name in ("labels", "entities"):
-        match details.get(name):
-            case {} as scores if scores:
-                _put_scores(name.capitalize(), scores)
+        scores = details.get(name)
+        if isinstance(scores, dict) and scores:
+            _put_scores(name.capitalize(), scores)
     if sections := details.get("sections"):
         _put_sections(sections)
     match details.get("confusion"):

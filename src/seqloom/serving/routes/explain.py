@@ -116,9 +116,8 @@ def check_size(served: ServedModel, inputs: Sequence[str], look: Look, limits: S
 def looked_at(served: ServedModel, given: Any, look: Look) -> Explanation:
     """Raises RequestError."""
     try:
-        match served.model:
-            case ImageClassifier() as classifier:
-                return classifier.looked_at(given, look)
+        if isinstance(served.model, ImageClassifier):
+            return served.model.looked_at(given, look)
         # no file that a request names is opened
         return cast(ExplainedModel, served.model).looked_at(given, look, files=False)
     except SeqloomError as error:

@@ -65,9 +65,8 @@ async def ask_a_model(request: Request, name: str) -> Response:
 async def ask(request: Request, served: ServedModel, task: str) -> Response:
     if task not in ("", served.task, *OF_VECTORS):
         raise RequestError(404, f"model {served.name} is one of {served.task}", "model")
-    match served.model:
-        case ImageClassifier() as classifier:
-            return JSONResponse(await classified(request, served, classifier))
+    if isinstance(served.model, ImageClassifier):
+        return JSONResponse(await classified(request, served, served.model))
     body = await read_body(request, TaskBody)
     beside = {"normalize": body.normalize, "truncate": body.truncate}
     wanted = GivenParameters(beside | body.parameters)

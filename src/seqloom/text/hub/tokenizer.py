@@ -483,9 +483,8 @@ def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: 
     if len(set(ids)) < len(entries):
         raise ValueError("two of its entries have the same id")
     vocabulary = model["vocab"]
-    match vocabulary:
-        case list() if len({text for text, _ in vocabulary}) < len(vocabulary):
-            raise ValueError("an entry occurs twice in its vocabulary")
+    if isinstance(vocabulary, list) and len({text for text, _ in vocabulary}) < len(vocabulary):
+        raise ValueError("an entry occurs twice in its vocabulary")
     if max(ids, default=-1) >= size and family != "marian":
         raise ValueError(
             f"it has ids up to {max(ids)}, but the model only {size} (vocab_size of config.json)"
