@@ -61,6 +61,8 @@ Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_set
 """A file; - is standard input."""
 _once = Parameter(negative="", consume_multiple=False, show_default=False)
 Settings = Annotated[tuple[str, ...], Parameter(name="--set"), _once]
+Also = Annotated[tuple[str, ...], _once]
+"""Settings, each after its own option."""
 Folders = Annotated[tuple[str, ...], _once]
 """Run folders, each after its own option."""
 Texts = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True), _once]
@@ -104,9 +106,12 @@ class ReadSettings(NamedTuple):
 
 
 def read_settings(
-    settings: Sequence[str], sections: tuple[str, ...] = ("data", "decode")
+    settings: Sequence[str],
+    sections: tuple[str, ...] = ("data", "decode"),
+    option: str = "--set",
 ) -> ReadSettings:
-    """Checks `--set` before a model is opened. Raises UsageError for a wrong value or another section."""
+    """Checks `--set`, or another option of settings, before a model is opened. Raises UsageError for a wrong
+    value or another section."""
     from seqloom.config import DataConfig, DecodeConfig, EvaluateConfig
     from seqloom.run_file import apply_settings, parse
 
@@ -115,7 +120,7 @@ def read_settings(
         reasons = {"data": "no file is read", "decode": "nothing is decoded"}
         why = reasons.get(other[0], "the model is trained")
         allowed = " and ".join(f"{section}.*" for section in sections) or "nothing"
-        raise UsageError(f"--set can change {allowed} here, but not {', '.join(other)}.*: {why}")
+        raise UsageError(f"{option} can change {allowed} here, but not {', '.join(other)}.*: {why}")
     data, decode = content.get("data", {}), content.get("decode", {})
     evaluate = content.get("evaluate", {})
     parse(EvaluateConfig, evaluate, "evaluate.")

@@ -35,10 +35,17 @@ def ratio_of_sums(sums: Numbers) -> Floats:
     return np.asarray(sums[..., 0] / np.maximum(sums[..., 1], 1), np.float64)
 
 
+def _perplexity_of_sums(sums: Numbers) -> Floats:
+    with np.errstate(over="ignore"):  # infinite where that is beyond a float
+        return np.exp(ratio_of_sums(sums))
+
+
 OF_SUMS: Mapping[str, Callable[[Numbers], Floats]] = {
     "bleu": bleu_of_sums,
     "chrf": chrf_of_sums,
     "bits_per_byte": ratio_of_sums,
+    "loss": ratio_of_sums,
+    "perplexity": _perplexity_of_sums,
 }
 """Metric -> its value for sums over texts."""
 LOWER_IS_BETTER = frozenset({"loss", "bits_per_byte", "perplexity", "word_perplexity"})

@@ -305,6 +305,12 @@ class CorpusLikelihood:
         bytes_of_blocks = blocks[:, 1] * np.repeat(bytes_per_token, of_each_text)
         return np.stack([blocks[:, 0] / math.log(2), bytes_of_blocks], axis=1)
 
+    def nats_and_tokens(self) -> Floats:
+        """`(items, 2)`, for the same items."""
+        if len(self.nats) < FEW_TEXTS:
+            return np.array(self.blocks, np.float64).reshape(-1, 2)
+        return np.array([self.nats, self.tokens], np.float64).T
+
     def metrics(self) -> dict[str, float]:
         """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the
         ends of its 95 % interval.
@@ -317,10 +323,7 @@ class CorpusLikelihood:
                 "there must be a token that is predicted, but there is none; give longer texts"
             )
         loss, ends = total / tokens, len(self.nats) * (self.special_ids.eos is not None)
-        if len(self.nats) < FEW_TEXTS:
-            units = np.asarray(self.blocks)
-        else:
-            units = np.asarray([self.nats, self.tokens]).T
+        units = self.nats_and_tokens()
         low, high = ratio_interval(units[:, 0], units[:, 1])
         metrics: dict[str, float] = {}
         for end, nats in (("", loss), ("_low", low), ("_high", high)):

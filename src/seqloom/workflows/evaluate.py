@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqloom.errors import UsageError
 from seqloom.evaluation.calibration import reliability
+from seqloom.evaluation.corpus_scores import OF_SUMS
+from seqloom.evaluation.intervals import RESAMPLES
+from seqloom.evaluation.significance import Difference, paired_bootstrap
 from seqloom.evaluation.worst_examples import by_length, with_text_scores
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.evaluation_charts import confusion_chart, length_chart, reliability_chart
@@ -19,7 +24,20 @@ from seqloom.runs.output_files import write_lines
 from seqloom.runs.table_files import TABLES, new_table
 from seqloom.tasks.model import load
 
+
+class Measured(NamedTuple):
+    """A model measured once more, with another setting."""
+
+    setting: str
+    """key=value"""
+    metrics: dict[str, float]
+    differences: dict[str, Difference | float]
+    """Metric -> how much larger it is than before; with the interval of a paired bootstrap over items where
+    it is a function of sums over them."""
+
+
 PICTURE_FORMS = (".svg", ".html")
+NONE: Mapping[str, Settings] = MappingProxyType({})
 
 
 def evaluate(
@@ -34,9 +52,41 @@ def evaluate(
     are not given are as in the training.
     `stride` is how far the windows of a language model with limited context move on; by default half a
     window."""
-    return load(folder).evaluate(
-        paths, Request(data=given, decode=decode, evaluate=measure or {}, stride=stride)
-    )
+    request = Request(data=given, decode=decode, evaluate=measure or {}, stride=stride)
+    return evaluate_each(folder, paths, request)[0]
+
+
+def evaluate_each(
+    folder: str | Path, paths: Sequence[str], request: Request, also: Mapping[str, Settings] = NONE
+) -> tuple[Evaluation, list[Measured]]:
+    """The measurement that a request asks for, and one more for each of `also`: key=value -> the settings of
+    decoding that differ."""
+    if also and not all(Path(path).is_file() or Path(path).is_dir() for path in paths):
+        raise UsageError("--also reads the data again, so each must be a file or a folder")
+    model = load(folder)
+    first = model.evaluate(paths, request)
+    others = []
+    for setting, changes in also.items():
+        changed = replace(request, decode={**request.decode, **changes})
+        found = model.evaluate(paths, changed)
+        others.append(Measured(setting, found.metrics, differences(first, found)))
+    return first, others
+
+
+def differences(before: Evaluation, after: Evaluation) -> dict[str, Difference | float]:
+    """How much larger each metric is after."""
+    found: dict[str, Difference | float] = {}
+    for name, value in after.metrics.items():
+        if name.endswith(("_low", "_high")) or isinstance(value, int):
+            continue
+        items, score = before.statistics.get(name), OF_SUMS.get(name)
+        if items is None or score is None:
+            found[name] = value - before.metrics[name]
+        else:
+            found[name] = paired_bootstrap(
+                after.statistics[name], items, score, resamples=RESAMPLES
+            )
+    return found
 
 
 def write_outputs(path: str, found: Evaluation) -> None:

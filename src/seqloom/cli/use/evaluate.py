@@ -6,12 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
+from seqloom.cli.options import Also, Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_metrics, put_table
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
+    from seqloom.evaluation.significance import Difference
     from seqloom.protocols import EvaluatedExample, Evaluation
+    from seqloom.workflows.evaluate import Measured
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ def evaluate(
     /,
     *data: Data,
     settings: Settings = (),
+    also: Also = (),
     outputs: str | None = None,
     errors: int = 0,
     pictures: str | None = None,
@@ -45,6 +48,8 @@ def evaluate(
             images. For sentence vectors a table of two texts and a score. For a text-to-text model of several
             tasks each file as TASK=FILE.
         settings: key=value for data.*, decode.* and evaluate.*, such as decode.beam=1.
+        also: A setting of decode.*, such as decode.weights=int8: measure with it too, and say how much larger
+            each metric is then, with the interval of the paired difference where there is one.
         outputs: Also write what the model answers to this new file: a .csv, .tsv, .jsonl or .parquet has each
             input with its place, truth, answer and how right that is; any other file one answer a line.
         errors: Also show so many wrong answers, first those that the model is most sure of.
@@ -55,10 +60,15 @@ def evaluate(
         json: One line of JSON instead of tables.
     """
     from seqloom.evaluation.worst_examples import worst_examples
+    from seqloom.protocols import Request
     from seqloom.runs.output_files import new_file
     from seqloom.runs.table_files import require_writer
-    from seqloom.workflows.evaluate import draw_evaluation, new_picture_folder, write_outputs
-    from seqloom.workflows.evaluate import evaluate as run_evaluate
+    from seqloom.workflows.evaluate import (
+        draw_evaluation,
+        evaluate_each,
+        new_picture_folder,
+        write_outputs,
+    )
 
     if errors < 0:
         raise UsageError(f"--errors must be at least 0, but is {errors}")
@@ -66,10 +76,12 @@ def evaluate(
     if outputs is not None:
         require_writer(new_file(outputs))  # refused before the work, not after it
     folder_of_pictures = None if pictures is None else new_picture_folder(pictures)
-    result = run_evaluate(folder, data, given.data, given.decode, stride, given.evaluate)
+    changes = {setting: read_settings((setting,), ("decode",), "--also").decode for setting in also}
+    request = Request(data=given.data, decode=given.decode, evaluate=given.evaluate, stride=stride)
+    result, others = evaluate_each(folder, data, request, changes)
     try:
         wrong = worst_examples(result.examples, errors) if errors else []
-        _put_result(f"{folder} on {' '.join(data)}", result, wrong, json)
+        _put_result(f"{folder} on {' '.join(data)}", result, others, wrong, json)
     finally:
         # A full disk costs no metric, and a full or closed standard output costs no file.
         if outputs is not None and result.outputs:
@@ -85,16 +97,27 @@ def evaluate(
 
 
 def _put_result(
-    title: str, result: Evaluation, wrong: Sequence[EvaluatedExample], json: bool
+    title: str,
+    result: Evaluation,
+    others: Sequence[Measured],
+    wrong: Sequence[EvaluatedExample],
+    json: bool,
 ) -> None:
     if json:
         signatures = {
             f"{name}_signature": signature for name, signature in result.signatures.items()
         }
         errors = {"errors": [answer._asdict() for answer in wrong]} if wrong else {}
-        put_json(result.metrics | signatures | result.details | errors)
+        also = {"also": [_as_json(other) for other in others]} if others else {}
+        put_json(result.metrics | signatures | result.details | also | errors)
         return
     put_metrics(title, result.metrics)
+    for other in others:
+        measured = [
+            (name, f"{other.metrics[name]:,.4g}", _difference(difference))
+            for name, difference in other.differences.items()
+        ]
+        put_table(f"With {other.setting}", measured, ("metric", "value", "difference"))
     _put_details(result.details)
     for name, signature in result.signatures.items():
         put(f"{name}: {signature}")
@@ -111,6 +134,20 @@ def _put_result(
         ]
         last = "score" if wrong[0].confidence is None else "probability"
         put_table("Wrong answers", rows, ("where", "input", "truth", "answer", last))
+
+
+def _as_json(other: Measured) -> dict[str, object]:
+    differences = {
+        name: {"value": difference} if isinstance(difference, float) else difference._asdict()
+        for name, difference in other.differences.items()
+    }
+    return other._asdict() | {"differences": differences}
+
+
+def _difference(found: Difference | float) -> str:
+    if isinstance(found, float):
+        return f"{found:+.3g}"
+    return f"{found.value:+.3g} ({found.low:+.3g} to {found.high:+.3g})"
 
 
 def _number(confidence: float | None, right: float | None) -> str:

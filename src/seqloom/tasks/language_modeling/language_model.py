@@ -129,5 +129,9 @@ class LanguageModel(ExplainedModel):
         return Evaluation(
             metrics | vocabulary,
             details={"tokenizer": tokenizer.kind},
-            statistics={"bits_per_byte": likelihood.bits_and_bytes()},
+            statistics={
+                "bits_per_byte": likelihood.bits_and_bytes(),
+                "loss": likelihood.nats_and_tokens(),
+                "perplexity": likelihood.nats_and_tokens(),
+            },
         )
