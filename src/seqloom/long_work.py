@@ -1,5 +1,5 @@
 """How far long work is, as lines of the log: every few seconds, with what is left if that is known; and which
-worker writes them."""
+worker writes them. Work that nobody waits for any more can be ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar, final
 
 logger = logging.getLogger(__name__)
@@ -15,6 +16,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 EVERY = 5.0
 """Seconds between two lines."""
+_is_wanted: ContextVar[Callable[[], bool]] = ContextVar("is_wanted", default=lambda: True)
+
+
+class UnwantedWorkError(Exception):
+    """Nobody waits for the result of this work."""
+
+
+@contextmanager
+def ends_unless(is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """Inside it, `LongWork` raises UnwantedWorkError at its next count once this is false."""
+    token = _is_wanted.set(is_wanted)
+    try:
+        yield
+    finally:
+        _is_wanted.reset(token)
 
 
 def every_few_seconds(seconds: float = EVERY) -> Callable[[], bool]:
@@ -41,7 +57,10 @@ class LongWork:
         self.is_due, self.started = every_few_seconds(every), time.monotonic()
 
     def add(self, count: int = 1) -> None:
+        """Raises UnwantedWorkError where nobody waits for it (`ends_unless`)."""
         self.done += count
+        if not _is_wanted.get()():
+            raise UnwantedWorkError
         if self.is_due():
             rate = self.done / max(time.monotonic() - self.started, 1e-9)
             line = f"{self.done:,} {self.what}"

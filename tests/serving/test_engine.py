@@ -15,6 +15,7 @@ from seqloom.decoding.generate import GenerationOptions, Observer, generate, sea
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import Sampling
 from seqloom.errors import UsageError
+from seqloom.long_work import LongWork
 from seqloom.serving.engine import (
     Engine,
     EngineLimits,
@@ -242,3 +243,32 @@ def test_nobody_waits_for_an_engine_that_died(
     assert not engine.alive
     assert "SystemExit" in caplog.text
     assert "a text of a request" not in caplog.text
+
+
+def test_work_of_many_passes_ends_once_nobody_waits(engine: Engine) -> None:
+    """At the pass after that of the last who left; nobody is told, and the next job is done."""
+    results, passes = Results(), 0
+    jobs: list[Job] = []
+    calls: list[Sequence[Any]] = []
+    leaving_at = {3: 0, 5: 1}
+
+    def read(inputs: Sequence[Any]) -> Sequence[Any]:
+        nonlocal passes
+        calls.append(inputs)
+        work = LongWork("passes")
+        for _ in range(ENDLESS):
+            passes += 1
+            if passes in leaving_at:
+                engine.cancel([jobs[leaving_at[passes]]])
+            work.add()
+        return inputs
+
+    go = held_up(engine, results)
+    jobs += [reading(results, [number], read, tokens=1) for number in range(2)]
+    engine.submit(jobs)
+    go.set()
+    engine.submit([writing(results, 2)])
+    assert len(results.next()[0][0].tokens) == 2
+    assert (passes, calls) == (5, [[0, 1]])
+    assert results.found.empty()
+    assert [(job.cancelled, job.finished) for job in jobs] == [(True, False)] * 2

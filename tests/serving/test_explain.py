@@ -19,6 +19,7 @@ from tests.tasks.explain.subjects import INPUTS, RUNS
 
 import seqloom
 from seqloom.errors import SeqloomError
+from seqloom.long_work import UnwantedWorkError, ends_unless
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.server import serving
 from seqloom.tasks.explain.explained_model import ExplainedModel
@@ -113,6 +114,24 @@ def test_an_image(server: str, image: Path) -> None:
         expected = model.explain(str(image), show=show).summary() | {"image": "image"}
         same(answer["explanation"], json.loads(json.dumps(expected)))
         assert "/tmp" not in answer["svg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("text-gpt", {"method": "leave-one-out"}),
+        ("text-gpt", {"method": "integrated-gradients"}),
+        ("text-gpt", {"show": "knockout"}),
+        ("images-vit", {}),
+    ],
+)
+def test_what_takes_many_passes_ends_once_nobody_waits(
+    name: str, options: dict[str, str], image: Path
+) -> None:
+    model: Any = seqloom.load(RUNS / name, "cpu")
+    given = str(image) if name == "images-vit" else "the red dog"
+    with ends_unless(lambda: False), pytest.raises(UnwantedWorkError):
+        model.explain(given, **{"show": "attribution", **options})
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from torch import Tensor
 from seqloom.errors import printable
 from seqloom.explaining.charts import require_extra, styled
 from seqloom.explaining.heat_maps import cell_scale, signed_scale, weight_scale
+from seqloom.long_work import log_progress
 
 if TYPE_CHECKING:
     import altair as alt
@@ -48,7 +49,7 @@ def occluded(inputs: Tensor, size: int, score: Callable[[Tensor], Tensor]) -> Te
     down, across = inputs.shape[2] // size, inputs.shape[3] // size
     falls = torch.zeros(down, across, dtype=torch.float64)
     whole = score(inputs)[0]
-    for row in range(down):
+    for row in log_progress(range(down), "rows of patches covered", total=down):
         covered = inputs.repeat(across, 1, 1, 1)
         for column in range(across):
             covered[

@@ -3,6 +3,7 @@
 Texts that are written share the steps of one `ContinuousBatch`. Texts that are only read (labels, tags,
 vectors, scores) are read together where they ask for the same, within a budget of tokens: what came while the
 thread was busy is one batch. Between two steps the thread takes what is new and drops what is cancelled.
+A text that is read in many passes (an explanation) is given up between two of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from seqloom.decoding.continuous_batch import ContinuousBatch, RunningSearch
 from seqloom.decoding.generate import Search
 from seqloom.errors import SeqloomError, UsageError
+from seqloom.long_work import ends_unless
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import Decodable, State
 
@@ -51,6 +53,8 @@ class WritingJob:
     finish: Finish
     """Is given the hypotheses."""
     cancelled: bool = False
+    """Whether nobody waits for it any more."""
+    finished: bool = False
     running: RunningSearch | None = None
 
 
@@ -69,6 +73,8 @@ class ReadingJob:
     finish: Finish
     """Is given the outputs."""
     cancelled: bool = False
+    """Whether nobody waits for it any more."""
+    finished: bool = False
 
 
 Job = WritingJob | ReadingJob
@@ -255,10 +261,12 @@ class Engine:
 
     def _read(self, jobs: list[ReadingJob]) -> None:
         """Reads the inputs of all of these jobs together; where that fails, those of each by themselves."""
+        jobs = [job for job in jobs if not job.cancelled]
         if not jobs:
             return
         try:
-            outputs = iter(jobs[0].read([one for job in jobs for one in job.inputs]))
+            with ends_unless(lambda: not all(job.cancelled for job in jobs)):
+                outputs = iter(jobs[0].read([one for job in jobs for one in job.inputs]))
             found = [[next(outputs) for _ in job.inputs] for job in jobs]
         except Exception as error:  # noqa: BLE001
             if len(jobs) == 1:
@@ -292,8 +300,8 @@ class Engine:
     def _finish(self, job: Job, result: object) -> None:
         """Hands over a result, once. A listener that fails harms nobody else."""
         with logged_failure():
-            if not job.cancelled:
-                job.cancelled = True
+            if not (job.cancelled or job.finished):
+                job.finished = True
                 job.finish(result)
 
 
