@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import huggingface_hub
 import openai
 import pytest
 from tests.serving.chromium import answered, opened_page, visit
@@ -133,6 +134,19 @@ def test_the_client_talks(chat_url: str, checkpoint: Path) -> None:
     ]
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == len(ids)
+
+
+def test_the_client_of_hugging_face_talks_too(
+    chat_url: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # other tests forbid it the network, to which loopback counts
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    asked = {"prompt": chat_ids(tokenizer_of(checkpoint), TEMPLATE, TALK), "max_tokens": 20}
+    expected = httpx.post(f"{chat_url}/v1/completions", json=asked | {"seed": 3}).json()
+    talk: Any = {"messages": TALK, "model": "talker", "max_tokens": 20, "seed": 3}
+    client = huggingface_hub.InferenceClient(base_url=f"{chat_url}/v1")
+    answer: Any = client.chat_completion(**talk)
+    assert answer.choices[0].message.content == expected["choices"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,25 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     labelled = "label\ttext\n"
     for number in range(12):
         labelled += f"good\ta fine film {number}\nbad\ta dull film {number}\n"
+    entailed = "label\ttext\tsecond\n"
+    for number in range(12):
+        entailed += f"entailment\ta fine film {number}\tit is about a film\n"
+        entailed += f"neutral\ta fine film {number}\tit is about music\n"
+        entailed += f"contradiction\ta fine film {number}\tit is about a song\n"
     found = {
         "text-generation": write_random_run(
             place / "lm", "text-generation", "gpt", width=24, heads=2, layers=1, context=64
         ),
         "translation": write_random_run(place / "mt", "translation", "t5", **pair),
         "summarization": write_random_run(place / "sum", "summarization", "t5", **pair),
+        "text2text-generation": write_random_run(
+            place / "t2t", "text2text-generation", "t5", **pair
+        ),
         "text-classification": trained(
             place / "labels", "text-classification", "bag_of_words:tiny", labelled
+        ),
+        "zero-shot-classification": trained(
+            place / "entails", "text-classification", "bag_of_words:tiny", entailed
         ),
         "token-classification": trained(
             place / "tags", "token-classification", "recurrent:tiny", TAGGED
@@ -93,6 +104,35 @@ def test_text_classification(server: str, places: dict[str, Path]) -> None:
     assert {one.label: one.score for one in found} == pytest.approx(expected["probabilities"])
     (best,) = hub(server, "text-classification").text_classification("a fine film", top_k=1)
     assert best.label == expected["label"]
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_zero_shot_classification(multi_label: bool, server: str, places: dict[str, Path]) -> None:
+    """By what the model says of each label in the place of {}."""
+    given = ["film", "music", "a song"]
+    found = hub(server, "zero-shot-classification").zero_shot_classification(
+        "a fine film", given, multi_label=multi_label, hypothesis_template="it is about {}"
+    )
+    asked = [("a fine film", f"it is about {name}") for name in given]
+    answers = opened(places, "zero-shot-classification").predict(asked)
+    rows = [answer["probabilities"] for answer in answers]
+    total = sum(row["entailment"] for row in rows)
+    expected = {}
+    for name, row in zip(given, rows, strict=True):
+        against = row["entailment"] + row["contradiction"] if multi_label else total
+        expected[name] = row["entailment"] / against
+    assert {one.label: one.score for one in found} == pytest.approx(expected)
+    assert [one.score for one in found] == sorted(expected.values(), reverse=True)
+    (only,) = hub(server, "zero-shot-classification").zero_shot_classification("a film", ["film"])
+    assert 0 < only.score < 1
+
+
+def test_zero_shot_needs_a_model_that_knows_entailment(server: str) -> None:
+    for candidates in (["a"], list[str]()):
+        asked = {"inputs": "a film", "parameters": {"candidate_labels": candidates}}
+        answer = httpx.post(f"{server}/models/text-classification", json=asked)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "candidate_labels"
 
 
 def test_token_classification(server: str, places: dict[str, Path]) -> None:
@@ -161,6 +201,13 @@ def test_translation_and_summarization(server: str, places: dict[str, Path]) -> 
     assert [one["translation_text"] for one in several[::2]] == opened(
         places, "translation"
     ).predict([text, "a dog"])
+
+
+def test_text2text_generation(server: str, places: dict[str, Path]) -> None:
+    client, text = hub(server, "text2text-generation"), "the cat sleeps at night"
+    model = opened(places, "text2text-generation")
+    assert client.text_generation(text) == model.predict([text])[0]
+    assert client.text_generation(text, max_new_tokens=5) == model.predict([text], max_length=5)[0]
 
 
 def test_text_generation(server: str, places: dict[str, Path]) -> None:

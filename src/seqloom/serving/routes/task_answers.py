@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.json_values import as_list, as_object, as_text
-from seqloom.protocols import LoadedModel
+from seqloom.protocols import LoadedModel, Request
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.routes.task_bodies import (
     FillMaskParameters,
@@ -23,10 +24,12 @@ from seqloom.serving.routes.task_bodies import (
     SpanParameters,
     TagParameters,
     VectorParameters,
+    ZeroShotParameters,
 )
 from seqloom.serving.routes.vectors import check_text_lengths, text_vectors
 from seqloom.serving.served_models import ServedModel
 from seqloom.tasks.fill_mask.mask_filler import Candidate, Filled, MaskFiller
+from seqloom.tasks.text.predictor import TextPredictor
 
 Read = Callable[[Sequence[Any]], Sequence[Any]]
 _WORD = re.compile(r"\S+")
@@ -60,6 +63,8 @@ def texts_of(inputs: Any) -> list[str]:
 
 def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     """text-classification: the most likely labels of each text, or pair of texts."""
+    if "candidate_labels" in wanted:
+        return zero_shot_labels(served, inputs, wanted)
     parameters = wanted.parameters(LabelParameters)
     several = as_list(inputs)
     plain: list[Any] = []
@@ -81,6 +86,40 @@ def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading
         return found
 
     return Reading(plain, predicting(served), answer)
+
+
+def zero_shot_labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+    """zero-shot-classification: how well each of the labels that are given fits, by a model that says whether
+    a text entails another (Yin et al. 2019). The scores are p(entailment) over their sum; with `multi_label`
+    p(entailment) of each label against p(contradiction)."""
+    parameters = wanted.parameters(ZeroShotParameters)
+    model = cast("TextPredictor[Any]", served.model)
+    entails = [name for name in model.head_task.labels if name.lower().startswith("entail")]
+    if model.head_task.kind != "classification" or len(entails) != 1:
+        raise invalid(
+            "candidate_labels",
+            f"need a model that was trained with a label entailment, but model {served.name} has none",
+        )
+    if as_text(inputs) is None:
+        raise invalid("inputs", "must be a text")
+    candidates = parameters.candidate_labels
+    pairs = [(inputs, parameters.hypothesis_template.replace("{}", name)) for name in candidates]
+    contradicts = [name for name in model.head_task.labels if name.lower().startswith("contra")]
+
+    def answer(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        def probabilities(label: str) -> NDArray[np.float64]:
+            return np.array([output["probabilities"][label] for output in outputs])
+
+        scores = probabilities(entails[0])
+        if not parameters.multi_label and len(candidates) > 1:
+            scores = scores / max(scores.sum(), 1e-30)
+        elif contradicts:
+            scores = scores / np.maximum(scores + probabilities(contradicts[0]), 1e-30)
+        ranked = np.argsort(-scores, kind="stable").tolist()
+        return [{"label": candidates[at], "score": float(scores[at])} for at in ranked]
+
+    asked = model.with_settings(Request(all_labels=True))
+    return Reading(pairs, lambda chunk: asked.predict(chunk), answer, together="all labels")
 
 
 def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:

@@ -21,6 +21,12 @@ class LabelParameters(Body):
     top_k: TopK | None = None
 
 
+class ZeroShotParameters(Body):
+    candidate_labels: Annotated[list[str], Field(min_length=1)]
+    multi_label: bool = False
+    hypothesis_template: Annotated[str, Field(pattern=r"\{\}")] = "This example is {}."
+
+
 class TagParameters(Body):
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = "simple"
     ignore_labels: list[str] | None = None
@@ -45,8 +51,7 @@ class VectorParameters(Body):
 
 
 class WritingParameters(Body):
-    """Of every text that is written; huggingface_hub calls them generate_parameters where it is for
-    summarization and translation."""
+    """Of every text that is written."""
 
     max_new_tokens: Count | None = None
     do_sample: bool | None = None
@@ -64,10 +69,20 @@ class GenerationParameters(WritingParameters):
     details: bool = False
 
 
-class PairParameters(Body):
+class PairParameters(WritingParameters):
     generate_parameters: dict[str, Any] = Field(default_factory=dict)
+    """The same again, as huggingface_hub sends them for summarization and translation."""
+
+    @property
+    def wishes(self) -> WritingParameters:
+        beside = self.model_dump(exclude={"generate_parameters"})
+        return GivenParameters(beside | self.generate_parameters).parameters(WritingParameters)
+
+
+class TaskParameters(Body):
+    """Of a text-to-text model that knows several tasks."""
+
     task: str | None = None
-    """Of a text-to-text model that knows several."""
 
 
 @final
@@ -76,6 +91,9 @@ class GivenParameters:
     """The parameters of a request as they came."""
 
     content: dict[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return self.content.get(name) is not None
 
     def parameters(self, kind: type[P]) -> P:
         """Raises RequestError that names one that is not known, or not what it must be."""

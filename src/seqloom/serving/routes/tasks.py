@@ -36,6 +36,7 @@ from seqloom.serving.routes.task_bodies import (
     GivenParameters,
     LabelParameters,
     PairParameters,
+    TaskParameters,
     WritingParameters,
 )
 from seqloom.serving.served_models import ServedModel
@@ -191,13 +192,10 @@ async def outputs(
 ) -> list[dict[str, Any]]:
     """translation, summarization and other texts from texts. Settings that are not given are the folder's."""
     state = request.app.state
-    parameters = wanted.parameters(PairParameters)
-    if parameters.task is not None:
-        raise invalid("task", "is for models of several tasks; leave it out")
+    wishes = wanted.parameters(PairParameters).wishes
     texts, run = texts_of(inputs), served.text_run
     check_number(texts, state.limits)
     await run_in_threadpool(count_tokens, served, texts, state.limits)
-    wishes = GivenParameters(parameters.generate_parameters).parameters(WritingParameters)
     decode = await run_in_threadpool(pair_settings, served, wishes, state.limits)
     answering = Answering(served)
 
@@ -274,9 +272,7 @@ async def task_outputs(
     wanted: GivenParameters,
 ) -> list[dict[str, Any]]:
     """Answers of a text-to-text model that knows several tasks."""
-    parameters = wanted.parameters(PairParameters)
-    if parameters.generate_parameters:
-        raise invalid("generate_parameters", "is not for models of several tasks; leave it out")
+    parameters = wanted.parameters(TaskParameters)
     given = inputs if isinstance(inputs, list) else [inputs]
     check_number(given, request.app.state.limits)
     tokens = await run_in_threadpool(count_tokens, served, given, request.app.state.limits)
