@@ -62,6 +62,16 @@ def write_task(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     return data
 
 
+def piqa_rows(paths: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for row in read_prompt_rows(paths, DataConfig(), ReadReport()):
+        fields = row.fields
+        # the verb strips answers, as promptsource does
+        answers = [fields["sol1"].strip(), fields["sol2"].strip()]
+        rows.append({"goal": fields["goal"], "options": answers, "label": fields["label"]})
+    return rows
+
+
 def log_likelihoods(samples: list[dict[str, Any]]) -> list[list[float]]:
     """By item and answer, in the order of the file."""
     ordered = sorted(samples, key=lambda sample: int(sample["doc_id"]))
@@ -126,18 +136,9 @@ def main() -> None:
     parser.add_argument("copa")
     parser.add_argument("--limit", type=int)
     given = parser.parse_args()
-    piqa = read_prompt_rows([given.piqa, given.piqa_labels], DataConfig(), ReadReport())
     copa = read_prompt_rows([given.copa], DataConfig(), ReadReport(), "multiple-choice")
     rows: dict[str, list[dict[str, Any]]] = {
-        "piqa_here": [
-            {
-                "goal": row.fields["goal"],
-                # the verb strips answers, as promptsource does
-                "options": [row.fields["sol1"].strip(), row.fields["sol2"].strip()],
-                "label": row.fields["label"],
-            }
-            for row in piqa
-        ],
+        "piqa_here": piqa_rows([given.piqa, given.piqa_labels]),
         "copa_here": [
             {
                 "goal": row.fields["text"],

@@ -173,6 +173,25 @@ def test_numbers_of_a_prompt_are_those_of_score(
         assert choice["text"].startswith(scored.text)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_end_of_a_text_has_a_number(stream: bool, client: httpx.Client) -> None:
+    """lm-evaluation-harness takes the last number for that of the one token that it asks for."""
+    ended = 0
+    asked = {"model": MODEL, "prompt": "a", "max_tokens": 400, "logprobs": 1, "temperature": 9}
+    for seed in range(4):
+        asked["seed"] = seed
+        answer = client.post("/v1/completions", json=asked | {"stream": stream})
+        objects = events(answer.text) if stream else [answer.json()]
+        choices = [choice for one in objects for choice in one["choices"]]
+        numbers = [number for one in choices for number in one["logprobs"]["token_logprobs"]]
+        spelled = [token for one in choices for token in one["logprobs"]["tokens"]]
+        (reason,) = [one["finish_reason"] for one in choices if one["finish_reason"]]
+        assert len(numbers) == len(spelled)
+        assert (len(numbers) == 400) if reason == "length" else (spelled[-1] == "</s>")
+        ended += reason == "stop"
+    assert ended
+
+
 def test_only_the_numbers_of_a_prompt(client: httpx.Client) -> None:
     asked = {"model": MODEL, "prompt": "a dog", "echo": True, "logprobs": 3, "max_tokens": 0}
     (choice,) = client.post("/v1/completions", json=asked).json()["choices"]

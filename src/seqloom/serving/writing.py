@@ -152,6 +152,8 @@ class WrittenText:
         self.pieces: list[str] = []
         self.tokens: list[NewToken] = []
         self.offsets: list[int] = []
+        self.ending: list[NewToken] = []
+        """The token that ended the text, where one did: it has a log p and spells nothing."""
 
     def add(self, token: NewToken) -> str:
         """The text that is certain now."""
@@ -172,14 +174,16 @@ class WrittenText:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def logprobs(self) -> dict[str, Any]:
-        """Of all tokens, as /v1/completions shows them."""
-        return logprobs_of(self._tokenizer, self.tokens, self.offsets)
+    def logprobs(self, first: int = 0) -> dict[str, Any]:
+        """Of all tokens from this one on, as /v1/completions shows them: that of the end too, as OpenAI has
+        it, and lm-evaluation-harness counts on."""
+        offsets = [*self.offsets, *(self._offset for _ in self.ending)]
+        return logprobs_of(self._tokenizer, [*self.tokens, *self.ending][first:], offsets[first:])
 
     def new_logprobs(self) -> dict[str, Any]:
         """Of the tokens since the last call."""
-        first, self._told = self._told, len(self.tokens)
-        return logprobs_of(self._tokenizer, self.tokens[first:], self.offsets[first:])
+        first, self._told = self._told, len(self.tokens) + len(self.ending)
+        return self.logprobs(first)
 
 
 def logprobs_of(

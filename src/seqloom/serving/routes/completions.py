@@ -261,7 +261,9 @@ class Completions:
         if not event.final:
             added = []
             for token in event.content:
-                if token.id != eos:
+                if token.id == eos:
+                    outputs[token.sample].ending.append(token)
+                else:
                     added.append((token.sample, outputs[token.sample].add(token)))
             return [(sample, piece) for sample, piece in added if piece]
         added = []

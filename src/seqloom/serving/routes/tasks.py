@@ -171,16 +171,17 @@ async def generated(
         answer: dict[str, Any] = {"generated_text": written}
         if parameters.details:
             finished = choice["finish_reason"] == "stop"
-            logprobs = output.logprobs()
-            rows = zip(output.tokens, logprobs["tokens"], strict=True)
+            rows = [(token, False) for token in output.tokens]
+            rows += [(token, True) for token in output.ending]
+            spelled = output.logprobs()["tokens"]
             answer["details"] = {
                 "finish_reason": "eos_token" if finished else "length",
-                "generated_tokens": len(output.tokens),
+                "generated_tokens": len(rows),
                 "seed": whole.get("seed"),
                 "prefill": [],
                 "tokens": [
-                    {"id": token.id, "text": spelled, "logprob": token.log_prob, "special": False}
-                    for token, spelled in rows
+                    {"id": token.id, "text": text, "logprob": token.log_prob, "special": special}
+                    for text, (token, special) in zip(spelled, rows, strict=True)
                 ],
             }
         found.append(answer)
