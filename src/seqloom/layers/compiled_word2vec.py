@@ -36,8 +36,9 @@ def train_sentences(
     """One pass over the sentences; v, u `(vocabulary, width)`, which may be the same, are updated in place. v
     has more rows where words have pieces. A rate of 0 only measures.
 
-    What is drawn is a function of the seed and the number of the sentence. One thread always gives the same
-    result; several write to the same vectors without waiting for each other (Recht et al. 2011).
+    The windows are a function of the seed and the number of the sentence, the words from the noise of the
+    seed and the thread's share. One thread always gives the same result; several write to the same vectors
+    without waiting for each other (Recht et al. 2011).
     """
     compiled = library()
     if compiled is None or v.dtype not in KINDS or not v.is_cpu or options.softmax:

@@ -4,12 +4,15 @@
     CBOW        all of them are one input: x = Σ v_i / n
     loss        -log σ(u_o · x) - Σ_j log σ(-u_j · x)       j: k words from the noise, P ∝ count^0.75
                 -log softmax(u · x)_o                       the full softmax, for small vocabularies
-    update      of each word o by gradient descent, of CBOW of 8 at a time, from the vectors before it
+    update      of each word o by gradient descent, in CBOW of 8 words at a time, from the vectors before it
 
 Mikolov et al.: Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013. As in
 their program the word in the middle is the target and the words around it are the inputs; over a text these
 are the same pairs as in the paper. As there, too, CBOW adds the gradient of x to each v_i undivided. The
-inputs of an update share the words from the noise (Ji et al. 2016), so that it is a product of matrices.
+inputs of an update share the words from the noise (Ji et al. 2016), so that it is a product of matrices. In
+CBOW its words come from 8 streams of sentences, one of each: words beside each other have nearly the same x,
+and a word from the noise would be moved 8 times as far in one direction (analogies: 7.9 % right instead of
+9.4 %).
 
 With pieces (fastText; Bojanowski et al.: Enriching Word Vectors with Subword Information, TACL 2017) the
 vector v_i of a word is the mean of several rows: its own and those of the n-grams of its characters. It is
@@ -21,6 +24,7 @@ undivided as in the original program, when the last has left it. In CBOW x is th
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
@@ -31,7 +35,7 @@ from torch import Tensor
 
 MOST_NEGATIVES, WIDEST_WINDOW = 31, 32
 TOGETHER = 8
-"""Words of an update of CBOW. All three as in `word2vec.h`."""
+"""Words of an update of CBOW, each of a stream of sentences. All three as in `word2vec.h`."""
 MASK = 2**64 - 1
 
 Floats = NDArray[np.float64]
@@ -148,17 +152,23 @@ class PlainPass:
         self.v, self.u, self.options, self.rate = v, u, options, rate
 
     def over(self, sentences: SentenceWords, seed: int) -> Pairs:
-        loss, count = 0.0, 0
-        for number in range(len(sentences.starts) - 1):
-            random = Random(Random(seed + number).next())
-            words = sentences.words[sentences.starts[number] : sentences.starts[number + 1]]
-            kept = [word for word in words.tolist() if self._is_kept(word, random)]
-            if len(kept) > 1:
-                more = self._sentence(kept, random)
-                loss, count = loss + more.loss, count + more.count
-        return Pairs(loss, count)
+        count = TOGETHER if self.options.cbow else 1
+        borders = [(len(sentences.starts) - 1) * part // count for part in range(count + 1)]
+        streams = [
+            _Stream(self, sentences, range(first, end), seed)
+            for first, end in itertools.pairwise(borders)
+        ]
+        noise = Random(~seed)
+        loss, pairs = 0.0, 0
+        while reading := [stream for stream in streams if stream.words]:
+            windows = [stream.window() for stream in reading]
+            more = self.step(windows, self.draw(noise))
+            for stream in reading:
+                stream.advance()
+            loss, pairs = loss + more.loss, pairs + more.count
+        return Pairs(loss, pairs)
 
-    def _is_kept(self, word: int, random: Random) -> bool:
+    def is_kept(self, word: int, random: Random) -> bool:
         kept = self.options.kept[word]
         return bool(kept >= 1 or random.uniform() < kept)
 
@@ -171,45 +181,15 @@ class PlainPass:
             drawn.append(column if bits & 0xFFFFFFFF < threshold else alias)
         return drawn
 
-    def _sentence(self, words: list[int], random: Random) -> Pairs:
-        """The windows over a sentence of at least two words."""
-        options, loss, count = self.options, 0.0, 0
-        together = TOGETHER if options.cbow else 1
-        drawn = self.draw(random)
-        pieces = SentencePieces(self.v, options, words)
-        for first in range(0, len(words), together):
-            places = range(first, min(first + together, len(words)))
-            windows = []
-            for place in places:
-                reach = options.window
-                if options.drawn_window:
-                    reach = 1 + random.below(reach)
-                before, after = (
-                    range(max(place - reach, 0), place),
-                    range(place + 1, place + reach + 1),
-                )
-                windows.append([*before, *(place for place in after if place < len(words))])
-            now, drawn = drawn, self.draw(random)
-            pieces.arrive(places[-1] + options.window + 1)
-            targets = [words[place] for place in places]
-            more = self.step(pieces, windows, targets, now)
-            pieces.leave(places[-1] + 1 - options.window)
-            loss, count = loss + more.loss, count + more.count
-        pieces.leave(len(words))
-        return Pairs(loss, count)
-
-    def step(
-        self,
-        pieces: SentencePieces,
-        windows: list[list[int]],
-        targets: list[int],
-        drawn: list[int],
-    ) -> Pairs:
-        """An update of the words `targets`, with the places in the window of each."""
+    def step(self, windows: list[Window], drawn: list[int]) -> Pairs:
+        """An update of one word, in CBOW of several."""
+        targets = [window.target for window in windows]
         if self.options.cbow:
-            x, own = pieces.means(windows), targets
+            x = torch.stack([window.pieces.mean(window.places) for window in windows])
+            own = targets
         else:
-            x, own = pieces.vectors(windows[0]), targets * len(windows[0])
+            x = windows[0].pieces.vectors(windows[0].places)
+            own = targets * len(x)
         slope = self._softmax if self.options.softmax else self._negative_sampling
         loss, to_x, to_u = slope(x, own, drawn)
         if self.rate:
@@ -219,9 +199,9 @@ class PlainPass:
                 )
             if self.options.cbow:
                 for window, gradient in zip(windows, to_x, strict=True):
-                    pieces.add(window, gradient.expand(len(window), -1))
+                    window.pieces.add(window.places, gradient.expand(len(window.places), -1))
             else:
-                pieces.add(windows[0], to_x)
+                windows[0].pieces.add(windows[0].places, to_x)
         return Pairs(loss, len(x))
 
     def _negative_sampling(self, x: Tensor, own: list[int], drawn: list[int]) -> _Slopes:
@@ -253,6 +233,62 @@ class _Slopes(NamedTuple):
     """`(inputs, width)`"""
     to_u: list[tuple[list[int], Tensor]]
     """Rows of u, and what is added to each."""
+
+
+class Window(NamedTuple):
+    """A word, and the places around it."""
+
+    pieces: SentencePieces
+    places: list[int]
+    target: int
+
+
+@final
+class _Stream:
+    """Sentences that are read one after the other, word by word."""
+
+    words: list[int]
+    """Of the sentence; none after the last."""
+    place: int
+    """Of the next word."""
+    pieces: SentencePieces
+
+    def __init__(
+        self, sampling: PlainPass, sentences: SentenceWords, numbers: range, seed: int
+    ) -> None:
+        self.sampling, self.sentences, self.seed = sampling, sentences, seed
+        self.numbers = iter(numbers)
+        self.begin()
+
+    def begin(self) -> None:
+        """Comes to the next sentence with two words. What is random in it depends on its number alone."""
+        self.words, self.place = [], 0
+        for number in self.numbers:
+            self.random = Random(Random(self.seed + number).next())
+            start, end = self.sentences.starts[number : number + 2]
+            words: list[int] = self.sentences.words[start:end].tolist()
+            kept = [word for word in words if self.sampling.is_kept(word, self.random)]
+            if len(kept) > 1:
+                self.words = kept
+                self.pieces = SentencePieces(self.sampling.v, self.sampling.options, kept)
+                return
+
+    def window(self) -> Window:
+        """Around the next word."""
+        reach = self.sampling.options.window
+        self.pieces.arrive(self.place + reach + 1)
+        if self.sampling.options.drawn_window:
+            reach = 1 + self.random.below(reach)
+        before = range(max(self.place - reach, 0), self.place)
+        after = range(self.place + 1, min(self.place + reach + 1, len(self.words)))
+        return Window(self.pieces, [*before, *after], self.words[self.place])
+
+    def advance(self) -> None:
+        self.place += 1
+        is_over = self.place == len(self.words)
+        self.pieces.leave(len(self.words) if is_over else self.place - self.sampling.options.window)
+        if is_over:
+            self.begin()
 
 
 @final
@@ -291,13 +327,10 @@ class SentencePieces:
         """`(places, width)`: the mean of each."""
         return torch.stack([self._sum(place) / len(self.rows(place)) for place in places])
 
-    def means(self, windows: list[list[int]]) -> Tensor:
-        """`(windows, width)`: the mean of all rows of each."""
-        means = []
-        for window in windows:
-            count = sum(len(self.rows(place)) for place in window)
-            means.append(torch.stack([self._sum(place) for place in window]).sum(dim=0) / count)
-        return torch.stack(means)
+    def mean(self, places: list[int]) -> Tensor:
+        """`(width,)`: the mean of all rows of them."""
+        count = sum(len(self.rows(place)) for place in places)
+        return torch.stack([self._sum(place) for place in places]).sum(dim=0) / count
 
     def add(self, places: list[int], steps: Tensor) -> None:
         if self.pieces is None:

@@ -5,15 +5,17 @@
 //
 //   loss = -log s(u_o . x) - sum_j log s(-u_j . x)         s is the logistic function
 //
-// is summed over the inputs of a step, which share the words that are drawn: those of a word in skip-gram, and of TOGETHER
-// words in CBOW. The gradient is that at the vectors before the step. A word may have pieces (fastText, Bojanowski et al. 2017):
-// its v_i is the mean of several rows, read when the window comes to the word and changed when it has left it.
-// layers/word2vec.py repeats this step by step.
+// is summed over the inputs of a step, which share the words that are drawn: those of a word in skip-gram, and of one word of
+// each of TOGETHER streams of sentences in CBOW, for words beside each other have nearly the same x, and a drawn word would be
+// moved TOGETHER times as far in one direction. The gradient is that at the vectors before the step. A word may have pieces
+// (fastText, Bojanowski et al. 2017): its v_i is the mean of several rows, read when the window comes to the word and changed
+// when it has left it. layers/word2vec.py repeats this step by step.
 #pragma once
 
 #include "arithmetic.h"
 
 #include <algorithm>
+#include <bit>
 #include <omp.h>
 #include <vector>
 
@@ -23,10 +25,9 @@
 namespace seqloom {
 
 constexpr long MOST_TARGETS = 32, MOST_INPUTS = 64; // NEGATIVES + 1 and 2 WINDOW in layers/word2vec.py
-constexpr long TOGETHER = 8;                        // words of a step of CBOW
-constexpr long GROUP = 6;                           // targets whose vectors are in registers together
-constexpr long SPAN = TOGETHER + MOST_INPUTS;       // places that a step reads
-constexpr long RING = 128;                          // places whose pieces are added up, more than SPAN
+constexpr long TOGETHER = 8;                        // words of a step of CBOW, each of a stream of sentences
+// Targets whose vectors are in registers together; their products with one input fit into a vector.
+template <class T> constexpr long GROUP = std::min(LANES<T>, BYTES == 64 ? 8L : 6L);
 
 template <class T> struct Word2Vec {
   const int32_t* words;     // of all sentences, one after the other
@@ -70,50 +71,67 @@ template <class T> struct Step {
 
 template <class T, int SIZE> struct Part { typedef T type __attribute__((vector_size(SIZE))); };
 
-// The sum of the lanes of a vector of SIZE bytes, by halves.
-template <class T, int SIZE = BYTES> inline T sum_of(typename Part<T, SIZE>::type v) {
-  if constexpr (SIZE == sizeof(T)) return v[0];
+// Parts of SIZE lanes of `a` and then of `b`, each folded: the first half of its lanes plus the second.
+template <class T, long SIZE> INLINE Vector<T> folded(Vector<T> a, Vector<T> b) {
+  typedef std::conditional_t<sizeof(T) == 4, int32_t, int64_t> Lane __attribute__((vector_size(BYTES)));
+  Lane first, second;
+  for (long lane = 0; lane < LANES<T>; lane++) {
+    first[lane] = lane / (SIZE / 2) * SIZE + lane % (SIZE / 2);
+    second[lane] = first[lane] + SIZE / 2;
+  }
+  return __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, second);
+}
+
+// The sums of COUNT vectors' lanes as the first COUNT lanes of one, COUNT <= LANES; v is overwritten.
+template <class T, long COUNT, long SIZE = LANES<T>> INLINE Vector<T> sums_of(Vector<T>* v) {
+  if constexpr (SIZE == 1) return v[0];
   else {
-    typename Part<T, SIZE / 2>::type low, high;
-    std::memcpy(&low, &v, SIZE / 2);
-    std::memcpy(&high, reinterpret_cast<const char*>(&v) + SIZE / 2, SIZE / 2);
-    return sum_of<T, SIZE / 2>(low + high);
+    constexpr long HALF = (COUNT + 1) / 2;
+#pragma GCC unroll 16
+    for (long n = 0; n < HALF; n++) v[n] = folded<T, SIZE>(v[2 * n], v[std::min(2 * n + 1, COUNT - 1)]);
+    return sums_of<T, HALF, SIZE / 2>(v);
   }
 }
 
 // Calls f<N>(first) for targets from `first` on in groups of N, whose vectors are in registers together.
-template <class F> INLINE void for_groups(long first, long count, F f) {
-  for (; first + GROUP <= count; first += GROUP) f.template operator()<GROUP>(first);
+template <class T, class F> INLINE void for_groups(long first, long count, F f) {
+  for (; first + GROUP<T> <= count; first += GROUP<T>) f.template operator()<GROUP<T>>(first);
   switch (count - first) {
-  case 5: return f.template operator()<5>(first);
-  case 4: return f.template operator()<4>(first);
-  case 3: return f.template operator()<3>(first);
-  case 2: return f.template operator()<2>(first);
-  case 1: return f.template operator()<1>(first);
+#define SEQLOOM_REST(N) case N: if constexpr (N < GROUP<T>) return f.template operator()<N>(first); else break;
+    SEQLOOM_REST(7) SEQLOOM_REST(6) SEQLOOM_REST(5) SEQLOOM_REST(4) SEQLOOM_REST(3) SEQLOOM_REST(2) SEQLOOM_REST(1)
+#undef SEQLOOM_REST
   }
 }
 
 // The products with targets from `first` on.
 template <class T> void multiply(Step<T>& s, long first) {
-  for_groups(first, s.target_count, [&]<long N>(long target) {
-    for (long i = 0; i < s.input_count; i++) {
-      Vector<T> sums[N] = {};
+  for_groups<T>(first, s.target_count, [&]<long N>(long target) __attribute__((always_inline)) {
+    constexpr long M = LANES<T> / N; // inputs whose products with N targets fit into a vector
+    for (long input = 0; input < s.input_count; input += M) {
+      const T* x[M];
+      for (long m = 0; m < M; m++) x[m] = s.inputs[std::min(input + m, s.input_count - 1)];
+      Vector<T> sums[M * N] = {};
       for (long q = 0; q < s.stride; q += LANES<T>) {
-        const Vector<T> x = load(s.inputs[i] + q);
 #pragma GCC unroll 8
-        for (long k = 0; k < N; k++) sums[k] += x * load(s.targets[target + k] + q);
+        for (long k = 0; k < N; k++) {
+          const Vector<T> y = load(s.targets[target + k] + q);
+#pragma GCC unroll 16
+          for (long m = 0; m < M; m++) sums[m * N + k] += y * load(x[m] + q);
+        }
       }
-#pragma GCC unroll 8
-      for (long k = 0; k < N; k++) s.row(i)[target + k] = sum_of<T>(sums[k]);
+      T products[LANES<T>];
+      store(products, sums_of<T, M * N>(sums));
+      for (long m = 0; m < std::min(M, s.input_count - input); m++)
+        std::copy(products + m * N, products + m * N + N, s.row(input + m) + target);
     }
   });
 }
 
 template <class T> void multiply_own(Step<T>& s) {
   for (long i = 0; i < s.input_count; i++) {
-    Vector<T> sum = {};
-    for (long q = 0; q < s.stride; q += LANES<T>) sum += load(s.inputs[i] + q) * load(s.own[i] + q);
-    s.row(i)[0] = sum_of<T>(sum);
+    Vector<T> sum[1] = {};
+    for (long q = 0; q < s.stride; q += LANES<T>) sum[0] += load(s.inputs[i] + q) * load(s.own[i] + q);
+    s.row(i)[0] = sums_of<T, 1>(sum)[0];
   }
 }
 
@@ -154,7 +172,7 @@ template <class T> void differentiate(Step<T>& s, T rate, LogLoss& loss) {
 // Adds to `to_x` the slopes' share of the targets from `first` on, and to the targets' `to_y` that of the inputs.
 template <class T>
 INLINE void exchange(Step<T>& s, long first, const Vector<T>* x, const Vector<T>* y, Vector<T>* to_x, Vector<T>* to_y) {
-  for_groups(first, s.target_count, [&]<long N>(long target) __attribute__((always_inline)) {
+  for_groups<T>(first, s.target_count, [&]<long N>(long target) __attribute__((always_inline)) {
     Vector<T> added[N] = {};
     for (long i = 0; i < s.input_count; i++) {
       const T* slopes = s.row(i) + target;
@@ -184,109 +202,129 @@ template <class T> void update(Step<T>& s, T* const* to) {
   }
 }
 
-// The windows of the words of a step of CBOW, counted from the first place that one of them reads.
-struct Windows {
-  long begins[TOGETHER], places[TOGETHER], ends[TOGETHER]; // a window is begin .. end - 1 without its place
-  long sizes[TOGETHER];                                    // rows in it
-  long count, span;
+// The rows around a word of a step of CBOW.
+template <class T> struct Around {
+  T *rows[MOST_INPUTS], *to[MOST_INPUTS]; // where they are read, and where their gradient goes
+  long count, size;                       // rows, and what their sum is divided by
 };
 
-// The means over windows: differences of running sums. `rows` are those of the places.
-template <class T> void average(const Windows& w, T* const* rows, Step<T>& s) {
-  for (long q = 0; q < s.stride; q += LANES<T>) {
-    Vector<T> sums[SPAN + 1];
-    sums[0] = Vector<T>{};
-    for (long p = 0; p < w.span; p++) sums[p + 1] = sums[p] + load(rows[p] + q);
-    for (long g = 0; g < w.count; g++) {
-      const Vector<T> others = sums[w.ends[g]] - sums[w.begins[g]] - load(rows[w.places[g]] + q);
-      store(s.inputs[g] + q, others / static_cast<T>(w.sizes[g]));
-    }
+template <class T> void average(const Around<T>& around, long stride, T* mean) {
+  for (long q = 0; q < stride; q += LANES<T>) {
+    Vector<T> sum = {};
+    for (long i = 0; i < around.count; i++) sum += load(around.rows[i] + q);
+    store(mean + q, sum / static_cast<T>(around.size));
   }
 }
 
-// A step of CBOW: the gradient of a mean goes to each place of its window, as running sums again.
-template <class T> void update(const Windows& w, Step<T>& s, T* const* to) {
+// A step of CBOW: the gradient of a mean goes to each of its rows.
+template <class T> void update(const Around<T>* around, Step<T>& s) {
   for (long q = 0; q < s.stride; q += LANES<T>) {
-    Vector<T> x[TOGETHER], y[MOST_TARGETS], to_x[TOGETHER], to_y[MOST_TARGETS], changes[SPAN + 1];
-    for (long g = 0; g < w.count; g++) x[g] = load(s.inputs[g] + q), to_x[g] = s.row(g)[0] * load(s.own[g] + q);
+    Vector<T> x[TOGETHER], y[MOST_TARGETS], to_x[TOGETHER], to_y[MOST_TARGETS];
+    for (long i = 0; i < s.input_count; i++) x[i] = load(s.inputs[i] + q), to_x[i] = s.row(i)[0] * load(s.own[i] + q);
     for (long k = 1; k < s.target_count; k++) y[k] = load(s.targets[k] + q);
     exchange(s, 1, x, y, to_x, to_y);
     for (long k = 1; k < s.target_count; k++) add(s.targets[k] + q, to_y[k]);
-    for (long p = 0; p <= w.span; p++) changes[p] = Vector<T>{};
-    for (long g = 0; g < w.count; g++) {
-      add(s.own[g] + q, s.row(g)[0] * x[g]);
-      changes[w.begins[g]] += to_x[g];
-      changes[w.places[g]] -= to_x[g];
-      changes[w.places[g] + 1] += to_x[g];
-      changes[w.ends[g]] -= to_x[g];
+    for (long i = 0; i < s.input_count; i++) {
+      add(s.own[i] + q, s.row(i)[0] * x[i]);
+      for (long place = 0; place < around[i].count; place++) add(around[i].to[place] + q, to_x[i]);
     }
-    Vector<T> sum = {};
-    for (long p = 0; p < w.span; p++) sum += changes[p], add(to[p] + q, sum);
   }
 }
 
-template <class T> class Pass {
-  const Word2Vec<T>& w;
-  Random random;
+// Sentences that are read one after the other, word by word.
+template <class T> struct Stream {
+  long next, end; // sentences that are still to be read
+  Random random{0};
   std::vector<int32_t> sentence;
-  std::vector<T> means, sums, gradients; // of the words of a step; of the pieces of the places in the ring
-  Step<T> step;
-  int32_t drawn[MOST_TARGETS];
-  long read_to, written_to; // places whose pieces are added up, and whose pieces have their gradient
+  long place = 0;             // of the next step
+  long read_to, written_to;   // places whose pieces are added up, and whose pieces have their gradient
+  std::vector<T> sums, gradients; // of the pieces of the places near `place`, in a ring
 
   long length() const { return static_cast<long>(sentence.size()); }
-  long size(long place) const { return w.pieces ? w.firsts[sentence[place] + 1] - w.firsts[sentence[place]] : 1; }
-  T* summed(long place) { return sums.data() + place % RING * w.stride; }
-  T* gradient(long place) { return gradients.data() + place % RING * w.stride; }
-  T* input(long place) { return w.pieces ? summed(place) : w.v + sentence[place] * w.stride; }
-  T* to_input(long place) { return w.pieces ? gradient(place) : w.v + sentence[place] * w.stride; }
+  bool is_over() const { return place >= length(); }
+};
 
-  template <class F> void for_pieces(long place, F f) {
-    for (int64_t i = w.firsts[sentence[place]]; i < w.firsts[sentence[place] + 1]; i++) f(w.v + w.pieces[i] * w.stride);
+template <class T> class Pass {
+  const Word2Vec<T>& w;
+  Random noise;
+  const long ring; // places whose pieces are added up, more than those of a window
+  std::vector<Stream<T>> streams;
+  std::vector<T> means; // of the words of a step
+  Step<T> step;
+  int32_t drawn[MOST_TARGETS];  // words for the next step
+  uint64_t random[MOST_TARGETS]; // what those for the step after it are made of
+
+  long size(int32_t word) const { return w.pieces ? w.firsts[word + 1] - w.firsts[word] : 1; }
+  T* in_ring(std::vector<T>& rows, long place) { return rows.data() + (place & (ring - 1)) * w.stride; }
+  T* input(Stream<T>& s, long place) { return w.pieces ? in_ring(s.sums, place) : w.v + s.sentence[place] * w.stride; }
+  T* to_input(Stream<T>& s, long place) {
+    return w.pieces ? in_ring(s.gradients, place) : w.v + s.sentence[place] * w.stride;
+  }
+
+  template <class F> void for_pieces(int32_t word, F f) {
+    for (int64_t i = w.firsts[word]; i < w.firsts[word + 1]; i++) f(w.v + w.pieces[i] * w.stride);
   }
 
   void prefetch(const T* row) const {
     for (long q = 0; q < w.stride; q += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(row + q, 1);
   }
 
-  // The next noise words, early, so that their vectors have time to arrive.
+  // The noise words of the next step, early, so that their vectors have time to arrive, and what is read of the table for the
+  // step after it.
   void draw() {
     for (long k = 0; k < w.negatives; k++) {
-      const uint64_t bits = random.next();
-      const long column = Random::scaled(bits, w.vocabulary);
-      drawn[k] = static_cast<int32_t>(static_cast<uint32_t>(bits) < w.noise[2 * column] ? column : w.noise[2 * column + 1]);
+      const uint32_t* column = column_of(random[k]);
+      // all bits, or none: a branch would be foreseen in half of the cases
+      const uint32_t itself = -static_cast<uint32_t>(static_cast<uint32_t>(random[k]) < column[0]);
+      drawn[k] = static_cast<int32_t>((itself & static_cast<uint32_t>((column - w.noise) / 2)) | (~itself & column[1]));
       prefetch(w.u + drawn[k] * w.stride);
     }
+    randomise();
   }
 
-  void read(long number) {
-    sentence.clear();
-    for (int64_t i = w.sentences[number]; i < w.sentences[number + 1]; i++)
-      if (const float kept = w.kept[w.words[i]]; kept >= 1 || random.uniform() < kept) sentence.push_back(w.words[i]);
+  const uint32_t* column_of(uint64_t random) const { return w.noise + 2 * Random::scaled(random, w.vocabulary); }
+
+  void randomise() {
+    for (long k = 0; k < w.negatives; k++) __builtin_prefetch(column_of(random[k] = noise.next()));
   }
 
-  // Has the vectors fetched of the first words of the next sentence: many are as short as that.
-  void expect(long number) const {
-    if (number >= w.count) return;
-    const int64_t first = w.sentences[number], end = std::min<int64_t>(w.sentences[number + 1], first + TOGETHER + w.window);
-    for (int64_t i = first; i < end; i++) {
-      if (!w.pieces) prefetch(w.v + w.words[i] * w.stride);
-      if (i < first + TOGETHER) prefetch(w.u + w.words[i] * w.stride);
+  // Comes to the next sentence with two words. What is random in it depends on its number alone.
+  void begin(Stream<T>& s) {
+    s.place = s.read_to = s.written_to = 0;
+    do {
+      s.sentence.clear();
+      if (s.next == s.end) return;
+      s.random.state = w.seed + static_cast<uint64_t>(s.next);
+      s.random.state = s.random.next();
+      for (int64_t i = w.sentences[s.next]; i < w.sentences[s.next + 1]; i++)
+        if (const float kept = w.kept[w.words[i]]; kept >= 1 || s.random.uniform() < kept) s.sentence.push_back(w.words[i]);
+      s.next++;
+    } while (s.length() < 2);
+    expect(s);
+  }
+
+  // Has the vectors fetched of the first words of the next sentence.
+  void expect(const Stream<T>& s) const {
+    if (s.next == s.end) return;
+    const int64_t first = w.sentences[s.next], end = std::min<int64_t>(w.sentences[s.next + 1], first + w.window + 1);
+    prefetch(w.u + w.words[first] * w.stride);
+    for (int64_t i = first; i < end && !w.pieces; i++) prefetch(w.v + w.words[i] * w.stride);
+  }
+
+  // Makes the vectors of places before `end` ready, and has those of the next place fetched.
+  void arrive(Stream<T>& s, long end) {
+    if (s.place + 1 < s.length()) prefetch(w.u + s.sentence[s.place + 1] * w.stride);
+    if (end < s.length()) {
+      if (!w.pieces) prefetch(input(s, end));
+      else for_pieces(s.sentence[end], [&](const T* row) { prefetch(row); });
     }
-  }
-
-  // Makes the vectors of places before `end` ready, and has those after them fetched.
-  void arrive(long end) {
-    if (!w.pieces) {
-      for (long p = end; p < std::min(end + (w.is_cbow ? TOGETHER : 1), length()); p++) prefetch(input(p));
-      return;
-    }
-    for (; read_to < std::min(end, length()); read_to++) {
-      if (read_to + 1 < length()) for_pieces(read_to + 1, [&](const T* row) { prefetch(row); });
-      const T scale = w.is_cbow ? T(1) : T(1) / static_cast<T>(size(read_to));
-      T *sum = summed(read_to), *change = gradient(read_to);
+    if (!w.pieces) return;
+    for (; s.read_to < std::min(end, s.length()); s.read_to++) {
+      const int32_t word = s.sentence[s.read_to];
+      const T scale = w.is_cbow ? T(1) : T(1) / static_cast<T>(size(word));
+      T *sum = in_ring(s.sums, s.read_to), *change = in_ring(s.gradients, s.read_to);
       std::fill(sum, sum + w.stride, T(0)), std::fill(change, change + w.stride, T(0));
-      for_pieces(read_to, [&](const T* row) {
+      for_pieces(word, [&](const T* row) {
         for (long q = 0; q < w.stride; q += LANES<T>) add(sum + q, load(row + q));
       });
       for (long q = 0; q < w.stride; q++) sum[q] *= scale;
@@ -294,99 +332,100 @@ template <class T> class Pass {
   }
 
   // No step reads places before `end` any more.
-  void leave(long end) {
+  void leave(Stream<T>& s, long end) {
     if (!w.pieces || w.rate == 0) return;
-    for (; written_to < end; written_to++)
-      for_pieces(written_to, [&](T* row) {
-        for (long q = 0; q < w.stride; q += LANES<T>) add(row + q, load(gradient(written_to) + q));
+    for (; s.written_to < end; s.written_to++)
+      for_pieces(s.sentence[s.written_to], [&](T* row) {
+        for (long q = 0; q < w.stride; q += LANES<T>) add(row + q, load(in_ring(s.gradients, s.written_to) + q));
       });
   }
 
-  long reach() { return w.is_drawn ? 1 + random.below(w.window) : w.window; }
+  // Calls f(place) for the places around the next word of a stream.
+  template <class F> INLINE void for_window(Stream<T>& s, F f) {
+    const long reach = w.is_drawn ? 1 + s.random.below(w.window) : w.window;
+    arrive(s, s.place + w.window + 1);
+    for (long i = std::max(0L, s.place - reach); i < s.place; i++) f(i);
+    for (long i = s.place + 1; i <= std::min(s.length() - 1, s.place + reach); i++) f(i);
+  }
+
+  void advance(Stream<T>& s) {
+    s.place++;
+    leave(s, s.is_over() ? s.length() : s.place - w.window);
+    if (s.is_over()) begin(s);
+  }
 
   void take_drawn() {
     for (long k = 0; k < w.negatives; k++) step.targets[k + 1] = w.u + drawn[k] * w.stride;
     draw();
   }
 
-  void skip_gram(long place) {
-    const long around = reach();
-    take_drawn();
-    arrive(place + w.window + 1);
+  void skip_gram(Stream<T>& s) {
     T* to[MOST_INPUTS];
-    step.targets[0] = w.u + sentence[place] * w.stride;
+    step.targets[0] = w.u + s.sentence[s.place] * w.stride;
     step.input_count = 0;
-    for (long i = std::max(0L, place - around); i <= std::min(length() - 1, place + around); i++)
-      if (i != place) {
-        to[step.input_count] = to_input(i);
-        step.own[step.input_count] = step.targets[0];
-        step.inputs[step.input_count++] = input(i);
-      }
+    take_drawn();
+    for_window(s, [&](long i) {
+      to[step.input_count] = to_input(s, i);
+      step.own[step.input_count] = step.targets[0];
+      step.inputs[step.input_count++] = input(s, i);
+    });
     multiply(step, 0);
     differentiate(step, static_cast<T>(w.rate), loss);
     if (w.rate != 0) update(step, to);
-    leave(place - w.window + 1);
+    advance(s);
   }
 
-  void cbow(long first) {
-    Windows windows;
-    const long low = std::max(0L, first - w.window);
-    windows.count = std::min(TOGETHER, length() - first);
-    windows.span = std::min(length(), first + windows.count + w.window) - low;
-    for (long g = 0; g < windows.count; g++) {
-      const long place = first + g, around = reach();
-      windows.begins[g] = std::max(0L, place - around) - low;
-      windows.ends[g] = std::min(length(), place + around + 1) - low;
-      windows.places[g] = place - low;
-      step.own[g] = w.u + sentence[place] * w.stride;
-      step.inputs[g] = means.data() + g * w.stride;
-      if (place + TOGETHER < length()) prefetch(w.u + sentence[place + TOGETHER] * w.stride);
+  void cbow() {
+    Around<T> around[TOGETHER];
+    step.input_count = 0;
+    for (Stream<T>& s : streams) {
+      if (s.is_over()) continue;
+      Around<T>& here = around[step.input_count];
+      here.count = here.size = 0;
+      for_window(s, [&](long i) {
+        here.rows[here.count] = input(s, i);
+        here.to[here.count++] = to_input(s, i);
+        here.size += size(s.sentence[i]);
+      });
+      step.own[step.input_count] = w.u + s.sentence[s.place] * w.stride;
+      step.inputs[step.input_count] = means.data() + step.input_count * w.stride;
+      average(here, w.stride, step.inputs[step.input_count++]);
     }
     take_drawn();
-    arrive(low + windows.span);
-    T *rows[SPAN], *to[SPAN];
-    long before[SPAN + 1] = {0}; // rows of the places before
-    for (long p = 0; p < windows.span; p++) {
-      rows[p] = input(low + p), to[p] = to_input(low + p);
-      before[p + 1] = before[p] + size(low + p);
-    }
-    for (long g = 0; g < windows.count; g++)
-      windows.sizes[g] = before[windows.ends[g]] - before[windows.begins[g]] - size(first + g);
-    step.input_count = windows.count;
-    average(windows, rows, step);
     multiply_own(step);
     multiply(step, 1);
     differentiate(step, static_cast<T>(w.rate), loss);
-    if (w.rate != 0) update(windows, step, to);
-    leave(first + windows.count - w.window);
+    if (w.rate != 0) update(around, step);
+    for (Stream<T>& s : streams)
+      if (!s.is_over()) advance(s);
   }
 
 public:
   int64_t pairs = 0;
   LogLoss loss;
 
-  explicit Pass(const Word2Vec<T>& w) : w(w), random{0}, means(w.stride * TOGETHER) {
+  // Over the sentences first .. end - 1.
+  Pass(const Word2Vec<T>& w, long first, long end)
+      : w(w), noise{~(w.seed + static_cast<uint64_t>(first))},
+        ring(static_cast<long>(std::bit_ceil(static_cast<uint64_t>(2 * w.window + 2)))),
+        streams(w.is_cbow ? TOGETHER : 1), means(w.stride * TOGETHER) {
     step.target_count = w.negatives + 1;
     step.stride = w.stride;
-    if (w.pieces) sums.resize(RING * w.stride), gradients.resize(RING * w.stride);
-  }
-
-  // What is random in a sentence depends on its number alone, whatever thread reads it.
-  void over(long number) {
-    random.state = w.seed + static_cast<uint64_t>(number);
-    random.state = random.next();
-    read(number);
-    expect(number + 1);
-    if (length() < 2) return;
-    read_to = written_to = 0;
+    const long count = static_cast<long>(streams.size());
+    for (long i = 0; i < count; i++) {
+      Stream<T>& s = streams[i];
+      s.next = first + (end - first) * i / count;
+      s.end = first + (end - first) * (i + 1) / count;
+      if (w.pieces) s.sums.resize(ring * w.stride), s.gradients.resize(ring * w.stride);
+      begin(s);
+    }
+    randomise();
     draw();
-    const long together = w.is_cbow ? TOGETHER : 1;
-    for (long place = 0; place < length(); place += together) {
-      if (w.is_cbow) cbow(place);
-      else skip_gram(place);
+    while (std::any_of(streams.begin(), streams.end(), [](const Stream<T>& s) { return !s.is_over(); })) {
+      if (w.is_cbow) cbow();
+      else skip_gram(streams[0]);
       pairs += step.input_count;
     }
-    leave(length());
   }
 };
 
@@ -396,8 +435,7 @@ template <class T> void train(const Word2Vec<T>& w, long threads) {
 #pragma omp parallel num_threads(static_cast<int>(threads))
   {
     const long rank = omp_get_thread_num(), size = omp_get_num_threads();
-    Pass<T> pass(w);
-    for (long number = w.count * rank / size; number < w.count * (rank + 1) / size; number++) pass.over(number);
+    const Pass<T> pass(w, w.count * rank / size, w.count * (rank + 1) / size);
     w.loss[rank] = pass.loss.total();
     w.pairs[rank] = pass.pairs;
   }
