@@ -91,6 +91,7 @@ def write_data(folder: Path) -> None:
     new = _quoted("dog", "new", "pets")
     (folder / "unseen.csv").write_text((folder / "one.csv").read_text("utf-8") + new, "utf-8")
     (folder / "table.csv").write_text("".join(table), "utf-8")
+    (folder / "spaced.csv").write_text("".join(table).replace(",", ", "), "utf-8")
     conllu, conll = [], []
     for text in texts:
         for number, word in enumerate(text.split(), 1):
@@ -112,9 +113,14 @@ def write_data(folder: Path) -> None:
     (folder / "x-images-idx3-ubyte").write_bytes(header_bytes + pixels.tobytes())
     classes = bytes(number % 2 for number in range(ROWS))
     (folder / "x-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, ROWS) + classes)
-    for name, source in (("csv", "pairs.csv"), ("txt", "book.txt"), ("conll", "tags.conll")):
+    for source, name in (
+        ("pairs.csv", "damaged.csv"),
+        ("table.csv", "damaged_table.csv"),
+        ("book.txt", "damaged.txt"),
+        ("tags.conll", "damaged.conll"),
+    ):
         good = (folder / source).read_bytes().replace(b'"x"', b'"1"')
-        (folder / f"damaged.{name}").write_bytes(good.replace(b"boat", b"bo\xfft", 1))
+        (folder / name).write_bytes(good.replace(b"boat", b"bo\xfft", 1))
     blanks = "".join(
         f'"{text}", {text[::-1]},{number % 2 + 1}\n' for number, text in enumerate(texts)
     )
@@ -165,7 +171,7 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
     ),
     ("question-answering", "data.on_bad_line"): Data(("damaged.jsonl",)),
     ("multiple-choice", "data.on_bad_line"): Data(
-        ("damaged.csv",), ("data.text=source", "data.options=[source,target]", "data.label=extra")
+        ("damaged_table.csv",), ("data.options=[a,b]", "data.label=answer")
     ),
     ("translation", "data.skip_initial_space"): Data(("blanks.csv",)),
     ("text-generation", "data.skip_initial_space"): Data(("blanks.csv",), ("data.text=source",)),
@@ -173,10 +179,11 @@ OTHER_DATA: dict[tuple[str, str], Data] = {
         ("blanks.csv",), ("data.text=target", "data.label=extra")
     ),
     ("sentence-similarity", "data.skip_initial_space"): Data(
-        ("blanks.csv",), ("data.text=source", "data.second=target", "data.score=extra")
+        ("blanks.csv",),
+        ("data.text=source", "data.second=target", "data.score=extra", "model.context=40"),
     ),
     ("multiple-choice", "data.skip_initial_space"): Data(
-        ("blanks.csv",), ("data.text=source", "data.options=[source,target]", "data.label=extra")
+        ("spaced.csv",), ("data.options=[a,b]", "data.label=answer")
     ),
     ("text-generation", "data.text"): Data(("book.csv",)),
     ("text-generation", "data.delimiter"): Data(("book.csv",)),
