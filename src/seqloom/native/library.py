@@ -1,5 +1,5 @@
-"""The compiled loops and products that this machine can run, the passes of word2vec and GloVe, and the steps
-of decoding.
+"""The compiled loops and products that this machine can run, the passes of word2vec and GloVe, the steps of
+decoding, and the cutting of texts.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -62,6 +62,8 @@ class NativeLibrary(NamedTuple):
 
     by_type: dict[torch.dtype, NativeFunctions]
     decoding: DecodingFunctions
+    find_segments: Callable[..., None]
+    """(Segments)"""
 
 
 @functools.cache
@@ -94,7 +96,9 @@ def load(path: Path) -> NativeLibrary | None:
     if stamp() != built_from(SOURCES).encode():
         return None
     by_type = {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
-    return NativeLibrary(by_type, _decoding_functions(loaded))
+    find_segments = loaded.seqloom_find_segments
+    find_segments.argtypes, find_segments.restype = (_POINTER,), None
+    return NativeLibrary(by_type, _decoding_functions(loaded), find_segments)
 
 
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:

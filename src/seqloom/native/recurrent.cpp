@@ -1,10 +1,11 @@
-// The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, and steps
-// of decoding for layers/transformer/native_step.py: a plain C interface, called through ctypes.
+// The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, steps of
+// decoding for layers/transformer/native_step.py, and texts cut for text/segment_cache.py: a plain C interface, called through ctypes.
 
 #include "cells.h"
 #include "gemm.h"
 #include "glove.h"
 #include "likeliest.h"
+#include "segments.h"
 #include "transformer.h"
 #include "word2vec.h"
 
@@ -99,5 +100,6 @@ long seqloom_lanes() { return seqloom::LANES<float>; }
 long seqloom_multiplies_integers() { return seqloom::multiplies_integers(); }
 void seqloom_linear(const seqloom::LinearCall* call, long threads) { seqloom::multiply(*call, threads); }
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
+void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
 bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }
 }

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, final
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqloom.text.byte_symbols import symbols_to_bytes
+from seqloom.text.segment_encoder import ALL_CUTS, Cuts
 from seqloom.text.special_tokens import MASK, MASK_TOKEN, SPECIAL_TOKENS, UNK, sentinel
 
 Normalisation = Literal["none", "nfc", "lower"]
@@ -78,6 +79,8 @@ class TokenizerKind:
     """The UTF-8 of an entry of the vocabulary."""
     stable_length: Callable[[str], int]
     """The length of the prefix of a text whose tokens stay, whatever comes after the text."""
+    cuts: Cuts = ALL_CUTS
+    """Where a text may be cut without any change to its ids."""
     former: TokenizerKind | None = None
     """As it was in earlier versions: how a tokenizer that was trained then goes on."""
 
@@ -218,6 +221,7 @@ def _words_kind(
     pre_tokenizer: Callable[[], PreTokenizer],
     steps: Callable[[], list[normalizers.Normalizer]] = list,
     former: Callable[[], PreTokenizer] | None = None,
+    cuts: Cuts = ALL_CUTS,
 ) -> TokenizerKind:
     return TokenizerKind(
         summary=summary,
@@ -228,7 +232,8 @@ def _words_kind(
         decoder=lambda: None,
         token_bytes=lambda entry: entry.removeprefix(SPELLED).encode(),
         stable_length=_before_last_word(pre_tokenizer),
-        former=None if former is None else _words_kind(summary, former),
+        cuts=cuts,
+        former=None if former is None else _words_kind(summary, former, cuts=cuts),
     )
 
 
@@ -254,6 +259,7 @@ KINDS: dict[str, TokenizerKind] = {
         _whitespace,
         _mark_special_words,
         former=_former_whitespace,
+        cuts=Cuts.SPACES | Cuts.LINES,
     ),
     "bytes": TokenizerKind(
         summary="one id for each byte of UTF-8",
@@ -295,6 +301,7 @@ KINDS: dict[str, TokenizerKind] = {
         ),
         token_bytes=lambda piece: piece.replace(METASPACE, " ").encode(),
         stable_length=_before_last_space,
+        cuts=Cuts.SPACES,
     ),
 }
 

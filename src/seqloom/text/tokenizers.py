@@ -21,6 +21,7 @@ from seqloom.errors import FolderError, SeqloomError, UsageError, printable, sho
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.added_tokens import check_added, check_whole
 from seqloom.text.byte_symbols import byte_symbols, readable
+from seqloom.text.segment_encoder import SegmentEncoder, with_added
 from seqloom.text.special_tokens import (
     BOS,
     EOS,
@@ -82,6 +83,7 @@ class TextTokenizer:
         self._kind = (KINDS[kind].former if former else None) or KINDS[kind]
         self._tokenizer = assemble(self._kind, learned, normalisation)
         self._tokenizer.add_tokens([AddedToken(text, normalized=True) for text in added])
+        self._encoder = SegmentEncoder(self._tokenizer, with_added(self._kind.cuts, added))
         self._learned, self._former = learned, former
         self.added = tuple(added)
         self.sentinels = sentinels_of(learned.vocabulary)
@@ -109,12 +111,7 @@ class TextTokenizer:
         The only special id is `<unk>`, once for each unknown character or word, where `has_unknown`. Raises
         UsageError if a text is not a string or holds half a character (a lone surrogate).
         """
-        prepare_for_fork()
-        with panics_are_errors("encode"):
-            encodings = self._tokenizer.encode_batch_fast(
-                checked_batch(texts), add_special_tokens=False
-            )
-            return [encoding.ids for encoding in encodings]
+        return self._encoder.encode(texts)
 
     def with_sentinels(self, count: int) -> TextTokenizer:
         """A new tokenizer with sentinels for so many corrupted spans as its last entries."""

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.data.batching.corpus_windows import CorpusIds
-from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.data.batching.token_store import (
     META,
     TokenIds,
+    TokenType,
     array_files,
     dtype_of,
     map_arrays,
@@ -168,7 +168,7 @@ def _write(
     ):
         offsets.write(np.zeros(1, np.int64).data)
         path, begins = "", True  # the file that was named last; whether a piece begins a document
-        for chunk, encoded in _encoded(pieces, SegmentEncoder(tokenizer, dtype.char)):
+        for chunk, encoded in _encoded(pieces, tokenizer, dtype):
             for piece, ids in zip(chunk, encoded, strict=True):
                 if begins:
                     lines.write(piece.line.to_bytes(8, sys.byteorder))
@@ -193,13 +193,18 @@ def _write(
 
 
 def _encoded(
-    pieces: Iterable[DocumentPiece], encoder: SegmentEncoder
+    pieces: Iterable[DocumentPiece], tokenizer: Tokenizer, dtype: np.dtype[TokenType]
 ) -> Iterator[tuple[list[DocumentPiece], list[bytes]]]:
     """Chunks of pieces with their ids. While one is tokenised the next is read."""
+
+    def encode(chunk: list[DocumentPiece]) -> list[bytes]:
+        rows = tokenizer.encode([piece.text for piece in chunk])
+        return [array(dtype.char, ids).tobytes() for ids in rows]
+
     with ThreadPoolExecutor(1) as background:
         waiting: tuple[list[DocumentPiece], Future[list[bytes]]] | None = None
         for chunk in _chunks(pieces):
-            ahead = chunk, background.submit(encoder.encode, [piece.text for piece in chunk])
+            ahead = chunk, background.submit(encode, chunk)
             if waiting is not None:
                 yield waiting[0], waiting[1].result()
             waiting = ahead

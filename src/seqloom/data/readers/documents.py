@@ -1,9 +1,9 @@
 """What a user named, files, folders and patterns, to the documents of a corpus.
 
 A document comes as one or more pieces, so that it may be longer than memory. A piece ends before white space
-that follows something else. No tokenizer of ours joins anything over that place (GPT-2's pattern looks ahead
-of white space, never behind it), so that the ids of the pieces, one after the other, are the ids of the
-document.
+that follows something else, a single space where there is one. No tokenizer of ours joins anything over that
+place (GPT-2's pattern looks ahead of white space, never behind it), so that the ids of the pieces, one after
+the other, are the ids of the document.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ PIECE = 2**16
 MOST_SPACE = 2**24
 """More characters of white space in a row are no text."""
 
-WHITE_SPACE = "\t\n\v\f\r "
-"""White space that no word of any tokenizer holds; U+00A0 may be part of one."""
-_CUT = re.compile(f"(?<=[^{WHITE_SPACE}])[{WHITE_SPACE}]")
+_CUT = re.compile(r"(?<=\S) (?=[^\s▁])")
+"""A space between words: no tokenizer joins anything over it."""
+_OTHER_CUT = re.compile(r"(?<=\S)[\t\n\v\f\r ]")
+"""Where there is none for long. Most tokenizers join nothing over it either."""
 
 
 class DocumentPiece(NamedTuple):
@@ -176,7 +177,10 @@ def _text_pieces(file: DataFile) -> Iterator[DocumentPiece]:
 def cut(text: str, path: str, line: int) -> Iterator[DocumentPiece]:
     """The pieces of a whole document."""
     start = 0
-    while len(text) - start > PIECE and (found := _CUT.search(text, start + PIECE)):
+    while len(text) - start > PIECE and (
+        found := _CUT.search(text, start + PIECE, start + 2 * PIECE)
+        or _OTHER_CUT.search(text, start + PIECE)
+    ):
         yield DocumentPiece(text[start : found.start()], path, line, False)
         start = found.start()
     yield DocumentPiece(text[start:], path, line, True)

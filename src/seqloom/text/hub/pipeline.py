@@ -48,6 +48,7 @@ class Component(TypedDict, total=False):
     # pre-tokenizers
     split: bool
     use_regex: bool
+    add_prefix_space: bool
     # normalizers
     normalizers: list[Component]
     precompiled_charsmap: str

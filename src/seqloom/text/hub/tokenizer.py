@@ -28,6 +28,7 @@ from seqloom.protocols import SpecialIds
 from seqloom.text.added_tokens import added_token, check_added, check_whole
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.charsmap import Charsmap, NormalisedText
+from seqloom.text.hub.cuts import cuts_of
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, check_growth, entries_of
 from seqloom.text.hub.special_ids import (
     TokenizerSpecials,
@@ -48,6 +49,7 @@ from seqloom.text.hub.tokenizer_files import (
     tokenizer_file_names,
     tokenizer_json,
 )
+from seqloom.text.segment_encoder import SegmentEncoder
 from seqloom.text.special_tokens import sentinel
 from seqloom.text.tokenizers_library import (
     check_ids,
@@ -129,6 +131,7 @@ class HubTokenizer:
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
         special = {token: i for token, i in self._entries.items() if i in self._special}
         self.pipeline = _with_hidden_names(pipeline, special)
+        self._encoder = SegmentEncoder(self.pipeline, cuts_of(pipeline))
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
@@ -157,14 +160,10 @@ class HubTokenizer:
 
         Raises UsageError if a text is not a string or holds half a character (a lone surrogate).
         """
+        if not self._marian:
+            return self._encoder.encode(texts)
         prepare_for_fork()
-        if self._marian:
-            return [[i for i, _ in found] for found in self._encode_marian(checked_batch(texts))]
-        with panics_are_errors("encode"):
-            encodings = self.pipeline.encode_batch_fast(
-                checked_batch(texts), add_special_tokens=False
-            )
-            return [encoding.ids for encoding in encodings]
+        return [[i for i, _ in found] for found in self._encode_marian(checked_batch(texts))]
 
     def _encode_marian(self, texts: Sequence[str]) -> list[list[tuple[int, tuple[int, int]]]]:
         """Ids, each with its characters. A text may begin with the code of a language, which is one id."""
