@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from seqloom.layers import packed_linear as module
-from seqloom.layers.packed_linear import QuantisedWeight, packed_product
+from seqloom.layers.packed_linear import packed_product
 from seqloom.native.library import decoding_functions, library
 from seqloom.packed_weights import PackedWeights, Storage
+from seqloom.stored_weight import QuantisedWeight
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="packed products need a C++ compiler when the project is installed"

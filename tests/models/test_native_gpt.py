@@ -20,7 +20,6 @@ from seqloom.layers import packed_linear
 from seqloom.layers.attention import watched_attention
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.packed_linear import QuantisedWeight
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.native_step import NativeStep
 from seqloom.models.gpt import GPT, GPTConfig
@@ -38,6 +37,7 @@ from seqloom.protocols import (
 )
 from seqloom.runs.quantised_weights import QuantisedGPT
 from seqloom.shapes import IGNORE
+from seqloom.stored_weight import QuantisedWeight
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
 pytestmark = pytest.mark.skipif(
@@ -259,14 +259,14 @@ def test_what_it_cannot_do_is_left_to_the_blocks(native_steps: list[int]) -> Non
 
 
 def rounded(model: GPT, storage: Storage) -> GPT:
-    """The float64 model whose linear maps have the weights that are stored."""
-    untied = GPT(replace(model.config, tie_output=False)).eval()
-    untied.load_state_dict({**model.state_dict(), "output.weight": model.output.weight})
-    maps = [one for one in untied.modules() if isinstance(one, Linear | FullOutput)]
+    """The float64 model whose linear maps, output and embedding have the weights that are stored."""
+    copy = GPT(model.config).eval()
+    copy.load_state_dict(model.state_dict())
+    maps = [one for one in copy.modules() if isinstance(one, Linear | FullOutput)]
     with torch.no_grad():
-        for one in maps:
-            one.weight.copy_(QuantisedWeight.of(one.weight, storage).restored())
-    return untied.double()
+        for weight in {one.weight for one in maps} | {copy.embedding.weight}:
+            weight.copy_(QuantisedWeight.of(weight, storage).restored())
+    return copy.double()
 
 
 STORAGES: tuple[Storage, ...] = ("bfloat16", "int8")
@@ -316,7 +316,7 @@ def test_quantised_weights_score_as_the_model_with_rounded_weights(
 @pytest.mark.parametrize("rows", [1, 8])
 def test_rounded_inputs_hardly_change_a_prediction(model: GPT, kind: str, rows: int) -> None:
     with torch.inference_mode():
-        expected = logits_of_a_session(model, rows)
+        expected = logits_of_a_session(rounded(model, "int8"), rows)
         found = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
         again = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
     for logits, exact, same in zip(found, expected, again, strict=True):

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Flag, Verb
 from seqloom.cli.terminal import put_json, put_table
+from seqloom.errors import UsageError
 from seqloom.json_values import as_object
 
 
@@ -39,12 +40,14 @@ def export(
     *,
     form: Annotated[str | None, Parameter(name="--format")] = None,
     shard_size: int | None = None,
+    weights: str | None = None,
     json: Flag = False,
 ) -> None:
     """Write a model in a form that other programs read.
 
-    The form is a Hugging Face directory, which transformers opens, ONNX, the files of an ELMo, for an n-gram
-    model an ARPA file, or for word vectors a file of theirs.
+    With --weights it is a run folder in fewer bits. Otherwise the form is a Hugging Face directory, which
+    transformers opens, ONNX, the files of an ELMo, for an n-gram model an ARPA file, or for word vectors a
+    file of theirs.
 
     Args:
         folder: A run folder.
@@ -54,11 +57,22 @@ def export(
             speech recognisers), onnx or word-vectors. The default is arpa for n-gram models, elmo and
             word-vectors for those, huggingface for others.
         shard_size: For huggingface: the most MiB of weights in one file. By default all are in one.
+        weights: int8 or bfloat16: write a run folder instead, with the weights of a gpt in this type, for all
+            verbs but train. It writes the same texts as the model with decode.weights=TYPE.
         json: One line of JSON instead of a table.
     """
     from seqloom.workflows.exchange import export_model
+    from seqloom.workflows.stored_weights import export_stored
 
-    _put(out, export_model(folder, out, form, shard_size), json)
+    if weights is None:
+        _put(out, export_model(folder, out, form, shard_size), json)
+        return
+    if form is not None or shard_size is not None:
+        option = "--format" if form is not None else "--shard-size"
+        raise UsageError(
+            f"{option} changes nothing with --weights, which writes a run folder; leave it out"
+        )
+    _put(out, export_stored(folder, out, weights), json)
 
 
 def _put(place: str, result: Mapping[str, object], json: bool) -> None:

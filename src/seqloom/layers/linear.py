@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqloom.layers.packed_linear import packed_product
+from seqloom.layers.packed_linear import is_readable, packed_product
 from seqloom.native.library import decoding_functions, in_memory
 from seqloom.packed_weights import current
 
@@ -55,7 +55,7 @@ def can_be_packed(x: Tensor, weight: Tensor) -> bool:
     return (
         isinstance(weight, nn.Parameter)  # a tensor made for one call is not worth packing
         and in_memory(x, torch.float32)
-        and in_memory(weight, torch.float32)
+        and is_readable(weight)
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and decoding_functions() is not None

@@ -1,31 +1,30 @@
 """Linear maps as the compiled steps of decoding read them: `native/packed_linear.h`.
 
-    float32, bfloat16    the weight, rounded to that type
-    int8                 W ≈ s round(W / s), s = max |W| / 127 for each row: an output has one scale
-
-Sums and outputs are in float32. So are inputs, unless weights are int8 and the processor multiplies int8:
-then each row of inputs is rounded as a row of W is.
+Weights are stored in float32 or in fewer bits (`stored_weight.py`). Sums and outputs are in float32. So are
+inputs, unless weights are int8 and the processor multiplies int8: then each row of inputs is rounded as a row
+of W is.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from typing import NamedTuple, cast, final, get_args
+from typing import cast, final, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.layers.recurrent.large_pages import fresh
-from seqloom.native.library import DecodingFunctions, decoding_functions
+from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
 from seqloom.packed_weights import PackedWeights, Storage
+from seqloom.stored_weight import QuantisedWeight, StoredWeight
 
 GRAIN = 100_000
 """Operations for which one more thread is worth while: meeting it takes microseconds."""
 
-ROWS = 256
-"""Of a weight that are rounded at once."""
+STRIPS = 64
+"""Of a weight that are packed at once: large tensors that die soon would leave the process larger."""
 BLOCK, LINE = 2**24, 64
 """Bytes of memory that are asked for at once (what nobody has written is none), and of a cache line."""
 
@@ -61,33 +60,6 @@ class CallArguments(ctypes.Structure):
     ]
 
 
-class QuantisedWeight(NamedTuple):
-    """A weight `(outputs, inputs)` in one of the storages."""
-
-    values: Tensor
-    scales: Tensor | None
-    """`(outputs,)` of int8."""
-
-    @classmethod
-    def of(cls, weight: Tensor, storage: Storage) -> QuantisedWeight:
-        weight = weight.detach()
-        if storage != "int8":
-            return cls(weight.bfloat16() if storage == "bfloat16" else weight, None)
-        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
-        scales = torch.where(largest > 0, largest / 127, 1.0)
-        values = torch.empty_like(weight, dtype=torch.int8)
-        # some rows at a time: large tensors that die soon would leave the process larger
-        for first in range(0, len(weight), ROWS):
-            rows = slice(first, first + ROWS)
-            values[rows] = (weight[rows] / scales[rows, None]).round()
-        return cls(values, scales)
-
-    def restored(self) -> Tensor:
-        """The weight that it approximates, in float32."""
-        values = self.values.float()
-        return values if self.scales is None else values * self.scales[:, None]
-
-
 @final
 class _PackedBlocks:
     """Memory for packed weights: many share a block of large pages, from which a processor reads a third
@@ -117,13 +89,17 @@ class PackedLinear:
         # weights of int8 that are multiplied together are neighbours, and a byte has 128 more
         together = 4 if scales is not None else 1
         filling = strips * functions.lanes - self.outputs
-        filled = F.pad(values, (0, -self.inputs % together, 0, filling))
-        by_strip = filled.view(strips, functions.lanes, -1, together).transpose(1, 2)
-        self._strips = (
-            weights.get(_PackedBlocks, lambda blocks: blocks())
-            .room(values, *by_strip.shape)
-            .copy_(by_strip)
+        groups = -(-self.inputs // together)
+        self._strips = weights.get(_PackedBlocks, lambda blocks: blocks()).room(
+            values, strips, groups, functions.lanes, together
         )
+        for first in range(0, strips, STRIPS):
+            some = values[first * functions.lanes : (first + STRIPS) * functions.lanes]
+            missing = (0, -self.inputs % together, 0, -len(some) % functions.lanes)
+            if any(missing):
+                some = F.pad(some, missing)
+            by_strip = some.reshape(-1, functions.lanes, groups, together).transpose(1, 2)
+            self._strips[first : first + STRIPS] = by_strip
         if scales is not None:
             self._strips.view(torch.uint8).bitwise_xor_(128)
         self._scales = None if scales is None else F.pad(scales, (0, filling))
@@ -141,6 +117,11 @@ class PackedLinear:
             self.outputs,
             self._rounds_inputs,
         )
+
+
+def is_readable(weight: Tensor) -> bool:
+    """Whether a weight can be packed: it is in memory, in float32 or as it is stored."""
+    return in_memory(weight, torch.float32) or (isinstance(weight, StoredWeight) and weight.is_cpu)
 
 
 def packed_linear(weights: PackedWeights, weight: Tensor) -> PackedLinear:
@@ -164,6 +145,20 @@ def packed_product(
     )
     functions.linear(ctypes.byref(call), threads_for(2 * len(rows) * weight.numel()))
     return y.view(*x.shape[:-1], packed.outputs)
+
+
+def packed_rows(weights: PackedWeights, weight: Tensor, ids: Tensor) -> Tensor:
+    """ids `(...)` -> their rows `(..., inputs)` of a weight as it is stored. Raises IndexError for an id
+    without one."""
+    functions = cast("DecodingFunctions", decoding_functions())
+    packed, flat = packed_linear(weights, weight), ids.reshape(-1).contiguous()
+    if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < packed.outputs:
+        raise IndexError(f"ids must be below {packed.outputs}")
+    rows = torch.empty(len(flat), packed.inputs, device="cpu")
+    functions.rows(
+        ctypes.byref(packed.arguments(None)), flat.data_ptr(), len(flat), rows.data_ptr()
+    )
+    return rows.view(*ids.shape, packed.inputs)
 
 
 def threads_for(operations: int) -> int:

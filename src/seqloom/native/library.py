@@ -51,6 +51,8 @@ class DecodingFunctions(NamedTuple):
     """Whether this processor has instructions for products of int8."""
     linear: Callable[..., None]
     """(LinearCall, threads)"""
+    rows: Callable[..., None]
+    """(PackedLinear, ids, how many, their rows of it)"""
     likeliest: Callable[..., None]
     """(Likeliest, threads)"""
     transformer_step: Callable[..., bool]
@@ -103,12 +105,15 @@ def load(path: Path) -> NativeLibrary | None:
 
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     loaded.seqloom_lanes.restype = loaded.seqloom_multiplies_integers.restype = _LONG
-    calls = [loaded.seqloom_linear, loaded.seqloom_likeliest, loaded.seqloom_transformer_step]
-    for function in calls:
+    linear, rows, likeliest = loaded.seqloom_linear, loaded.seqloom_rows, loaded.seqloom_likeliest
+    for function in (linear, likeliest, loaded.seqloom_transformer_step):
         function.argtypes, function.restype = (_POINTER, _LONG), None
+    rows.argtypes, rows.restype = (_POINTER, _POINTER, _LONG, _POINTER), None
     loaded.seqloom_transformer_step.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
-    return DecodingFunctions(loaded.seqloom_lanes(), integers, *calls)
+    return DecodingFunctions(
+        loaded.seqloom_lanes(), integers, linear, rows, likeliest, loaded.seqloom_transformer_step
+    )
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

@@ -108,6 +108,22 @@ struct PackedLinear { // as `LinearArguments` in packed_linear.py
     return {share.first * LANES<float>, std::min(outputs, share.last * LANES<float>)};
   }
 
+  // Row `output` of W.
+  void row(long output, float* to) const {
+    const long strip = output / LANES<float>, lane = output % LANES<float>;
+    if (storage == INT8) {
+      const int8_t* at = static_cast<const int8_t*>(strips) + strip * ((inputs + 3) / 4) * BYTES + 4 * lane;
+      for (long in = 0; in < inputs; in++) to[in] = scales[output] * static_cast<int8_t>(at[in / 4 * BYTES + in % 4] ^ 0x80);
+      return;
+    }
+    const long first = strip * inputs * LANES<float> + lane;
+    for (long in = 0; in < inputs; in++) {
+      const long at = first + in * LANES<float>;
+      const uint32_t bits = storage == FLOAT32 ? static_cast<const uint32_t*>(strips)[at] : uint32_t(static_cast<const uint16_t*>(strips)[at]) << 16;
+      std::memcpy(to + in, &bits, sizeof bits);
+    }
+  }
+
   // What all products of these inputs read.
   Inputs prepared(Rows<const float> x, long rows) const {
     Inputs given{x, rows};

@@ -99,6 +99,9 @@ void seqloom_glove_double(const seqloom::Glove<double>* pass, long threads) { se
 long seqloom_lanes() { return seqloom::LANES<float>; }
 long seqloom_multiplies_integers() { return seqloom::multiplies_integers(); }
 void seqloom_linear(const seqloom::LinearCall* call, long threads) { seqloom::multiply(*call, threads); }
+void seqloom_rows(const seqloom::PackedLinear* linear, const long* ids, long count, float* rows) {
+  for (long i = 0; i < count; i++) linear->row(ids[i], rows + i * linear->inputs);
+}
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
 void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
 bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }

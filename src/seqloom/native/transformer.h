@@ -74,6 +74,7 @@ struct EvenTokens { // of rows that have read `length` tokens each
   const long* ids;  // (rows,); null: `x` holds the embedded tokens
   long *known, known_stride; // where the ids are kept, (rows, slots)
   const float *embedding, *positions; // (vocabulary, width), and the row of this position; null where there is none
+  PackedLinear stored;                // in place of `embedding` where that is null
   long vocabulary, pad, start; // after a pad or a start rows differ
 };
 
@@ -135,8 +136,9 @@ struct TransformerStep { // as `StepArguments` in native_step.py
 private:
   void embed(long row, float* to) const {
     const long id = tokens.ids[row];
-    const float* from = tokens.embedding + id * width;
-    for (long i = 0; i < width; i++) to[i] = from[i] + (tokens.positions ? tokens.positions[i] : 0.f);
+    if (tokens.embedding) std::memcpy(to, tokens.embedding + id * width, width * sizeof(float));
+    else tokens.stored.row(id, to);
+    for (long i = 0; tokens.positions && i < width; i++) to[i] += tokens.positions[i];
     tokens.known[row * tokens.known_stride + length] = id;
   }
 

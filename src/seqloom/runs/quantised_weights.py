@@ -1,17 +1,20 @@
 """A GPT that writes with weights in fewer bits: `decode.weights`.
 
-The weights of its linear maps and of its output are read as they are stored; embeddings, norms, biases,
-states and all sums are in float32. So it is the float32 model that has the rounded weights.
+The weights of its linear maps, of its output and of its embedding are read as they are stored; positions,
+norms, biases, states and all sums are in float32. So it is the float32 model that has the rounded weights.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.errors import FolderError
+from seqloom.interop.checkpoint import assign
+from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import (
     CHUNK,
@@ -25,7 +28,9 @@ from seqloom.models.gpt import GPT
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import NextLogProbs, State, WantedTokens
+from seqloom.stored_weight import SCALES, QuantisedWeight, StoredWeight
 from seqloom.tensor_files import open_safetensors
+from seqloom.training.checkpoints import check_weights, read_tensors, tensors_in
 
 
 def why_not_compiled(model: object) -> str:
@@ -47,6 +52,14 @@ def why_not_quantised(model: object) -> str:
     return why_not_compiled(model)
 
 
+def stored_weights(model: GPT) -> list[Tensor]:
+    """The weights that are in fewer bits; a tied one once."""
+    modules: list[Any] = [m for m in model.modules() if isinstance(m, Linear | FullOutput)]
+    if type(model.embedding) is nn.Embedding:
+        modules.append(model.embedding)
+    return list({id(module.weight): module.weight for module in modules}.values())
+
+
 @final
 class QuantisedGPT(nn.Module):
     """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed now
@@ -59,9 +72,8 @@ class QuantisedGPT(nn.Module):
         self.context = model.context
         self._weights = PackedWeights(storage)
         self.output = QuantisedOutput(model.output, self._weights)
-        for module in model.modules():
-            if isinstance(module, Linear | FullOutput):
-                packed_linear(self._weights, module.weight)
+        for weight in stored_weights(model):
+            packed_linear(self._weights, weight)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As `GPT.read`."""
@@ -103,6 +115,40 @@ class QuantisedOutput(nn.Module):
             chosen = logits.gather(1, flat[part, None])[:, 0]
             parts.append(chosen - logits.logsumexp(dim=1))
         return at_positions(torch.cat(parts), places, targets)
+
+
+def store(model: GPT, storage: Storage) -> None:
+    """Makes the weights of a model those in fewer bits; of a model on the meta device nothing but their
+    types."""
+    stored = {
+        id(weight): nn.Parameter(StoredWeight(QuantisedWeight.of(weight, storage)), False)
+        for weight in stored_weights(model)
+    }
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if id(parameter) in stored:
+                setattr(module, name, stored[id(parameter)])
+
+
+def read_stored(empty: GPT, storage: Storage, path: Path) -> None:
+    """Makes a model on the meta device that of a file in which weights are in fewer bits. Raises FolderError
+    if the file is damaged or another model's."""
+    store(empty, storage)
+    check_weights(empty, tensors_in(path), path)
+    found, read = dict[str, Tensor](), read_tensors(path)
+    for name, tensor in unique_tensors(empty).items():
+        found[name] = read[name]
+        if isinstance(tensor, StoredWeight):
+            scales = read.get(name + SCALES)
+            if read[name].dtype != tensor.stored.values.dtype or (
+                scales is not None and not bool((scales > 0).all())
+            ):
+                raise FolderError(
+                    f"{name} must be {storage} with scales above 0, but is not; get the file again",
+                    path,
+                )
+            found[name] = StoredWeight(QuantisedWeight(read[name], scales))
+    assign(empty, found)
 
 
 @torch.inference_mode(False)

@@ -1,7 +1,7 @@
 """The run folder: a model that anyone can open.
 
     config.json             model_type, the model's sizes, special ids, task; "hub": the config.json of an
-                            imported model
+                            imported model; "storage": the type of weights in fewer bits
     tokenizer.json          the tokenizer, which is all that is done to a text; an imported Marian model has
                             source.spm, target.spm and vocab.json instead, as each language has its own pieces
     tokenizer_config.json   for the tokenizer classes of Hugging Face
@@ -76,7 +76,13 @@ from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
-from seqloom.runs.quantised_weights import QuantisedGPT, keep_in_file, why_not_quantised
+from seqloom.runs.quantised_weights import (
+    QuantisedGPT,
+    keep_in_file,
+    read_stored,
+    why_not_quantised,
+)
+from seqloom.stored_weight import DTYPES
 from seqloom.text.hub.special_ids import NEVER
 from seqloom.text.hub.tokenizer_files import MAX_BYTES, tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD, for_text_pairs
@@ -100,6 +106,8 @@ logger = logging.getLogger(__name__)
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA = "run.yaml", "data.json"
+STORAGE = "storage"
+"""Key of config.json: the type of the weights, where they are in fewer bits than float32."""
 IMAGES, PATCHES = "image-classification", "masked-image-modeling"
 STANDARD_INPUT = "standard-input"
 """The file that keeps what was piped in."""
@@ -120,6 +128,8 @@ class LoadedRun:
     """The file its weights came from."""
     notes: tuple[str, ...] = ()
     """What was left of a checkpoint of others, and what was changed, in words."""
+    storage: Storage = "float32"
+    """Of the weights in the folder."""
     quantised: dict[Storage, QuantisedGPT] = field(default_factory=dict, repr=False)
     """The model with weights in fewer bits, once it was asked for."""
 
@@ -130,7 +140,7 @@ class LoadedRun:
         for name, reason in idle_decoding(settings).items():
             if name.removeprefix("decode.") in changes:
                 raise UsageError(f"{reason}; leave it out")
-        if settings.weights != "float32" and (problem := self._why_not_quantised()):
+        if settings.weights != "float32" and (problem := self._why_not_quantised(settings.weights)):
             raise UsageError(
                 f"decode.weights must be float32 here, but is {settings.weights}: {problem}"
             )
@@ -143,10 +153,13 @@ class LoadedRun:
             return self.model
         if storage not in self.quantised:
             self.quantised[storage] = QuantisedGPT(cast(GPT, self.model), storage)
-            keep_in_file(self.model, self.weights)
+            if self.storage == "float32":
+                keep_in_file(self.model, self.weights)
         return self.quantised[storage]
 
-    def _why_not_quantised(self) -> str:
+    def _why_not_quantised(self, storage: Storage) -> str:
+        if self.storage not in ("float32", storage):
+            return f"the folder has its weights in {self.storage}, which may be named too"
         if self.task != "text-generation":
             return f"{self.task} has no compiled step"
         return why_not_quantised(self.model)
@@ -295,6 +308,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         decode=decode,
         weights=weights,
         notes=notes,
+        storage=content.get(STORAGE, "float32"),
     )
 
 
@@ -397,7 +411,7 @@ def encoder_of(folder: str | Path) -> str:
     folder = base_folder(_pretrained_folder(folder))
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
-    refuse_prompt(folder, "a training starts from a whole model")
+    require_whole_model(folder, "a training starts from a whole model")
     content = _read_config(folder)
     model_type = family_name(str(content.get("model_type")))
     encoder = as_object(content.get("encoder"))
@@ -463,6 +477,13 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
         load_model_tensors(model, weights)
     else:
         model = _model_of(content, folder, weights)
+    if STORAGE in content:
+        if device == "cuda":
+            raise UsageError(
+                f"weights in {content[STORAGE]} are for a CPU, but the device is cuda; open the folder that"
+                " they were exported from"
+            )
+        return OpenedModel(content, model.eval(), weights)
     return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
 
 
@@ -489,12 +510,18 @@ def base_of(folder: Path, content: JsonObject) -> nn.Module:
     return model
 
 
-def refuse_prompt(place: str | Path, needed: str) -> None:
-    """Raises UsageError if a folder is a prompt, and a whole model is needed, as these words say."""
+def require_whole_model(place: str | Path, needed: str) -> None:
+    """Raises UsageError if a folder is a prompt, or has its weights in fewer bits, and a whole model in
+    float32 is needed, as these words say."""
     folder = resolve_folder(place)
     if not files.is_there(folder / CONFIG):
         return
     content = files.read_json_object(folder / CONFIG)
+    if STORAGE in content and not is_hub_folder(folder):
+        raise UsageError(
+            f"{printable(str(folder))}: {needed}, but its weights are in {printable(str(content[STORAGE]))};"
+            " name the folder that they were exported from"
+        )
     if PROMPT in content:
         base = printable(FrozenBase.said_by(content, folder).base)
         raise UsageError(
@@ -533,6 +560,13 @@ def _model_of(content: JsonObject, folder: Path, weights: Path) -> nn.Module:
             raise UsageError(f"{name} {said}")
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
+        if (storage := content.get(STORAGE)) is not None:
+            if storage not in DTYPES or not isinstance(empty, GPT):
+                raise UsageError(
+                    f"{STORAGE} must be bfloat16 or int8, of a gpt, but is {printable(str(storage))}"
+                )
+            read_stored(empty, storage, weights)
+            return empty
         check_weights(empty, stored, weights)
         # of parameters alone: no time goes into a random start
         if model_type in {family.model_type for family in FAMILIES.values()}:
@@ -567,6 +601,7 @@ NOT_OF_THE_MODEL = {
     "hub",
     "plugins",
     PROMPT,
+    STORAGE,
 }
 """Keys of config.json beside the fields of the model's configuration."""
 

@@ -15,6 +15,7 @@ from seqloom.protocols import StoredTokenizer
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
 from seqloom.runs.unfinished_run import begin_run
+from seqloom.stored_weight import StoredWeight
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 
@@ -39,6 +40,13 @@ def write_finished_run(
     run_folder.write_model_files(
         folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub
     )
+    stored = [weight for weight in model.parameters() if isinstance(weight, StoredWeight)]
+    if stored:
+        path = folder / run_folder.CONFIG
+        files.write_json(
+            path, files.read_json_object(path) | {run_folder.STORAGE: stored[0].stored_in}
+        )
+        manifest.add(folder, run_folder.CONFIG)
     if metrics is not None:
         metrics_log.append(
             folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}}

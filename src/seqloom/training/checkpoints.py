@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from seqloom import files, manifest
 from seqloom.errors import FolderError, TrainingError, listed, printable
 from seqloom.json_values import as_object
+from seqloom.stored_weight import SCALES, StoredWeight
 from seqloom.tensor_files import read_header
 from seqloom.training.metrics_log import METRICS
 
@@ -166,13 +167,20 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model by name; a tensor that has two names is kept under the first."""
+    """The state of a model by name, as a file holds it; a tensor that has two names is kept under the first.
+    A weight in fewer bits is two tensors: NAME and NAME_scales."""
     first: dict[int, str] = {}
-    return {
-        name: tensor.detach().contiguous()
-        for name, tensor in model.state_dict(keep_vars=True).items()
-        if first.setdefault(id(tensor), name) == name
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if first.setdefault(id(tensor), name) != name:
+            continue
+        if isinstance(tensor, StoredWeight):
+            tensors[name], scales = tensor.stored
+            if scales is not None:
+                tensors[name + SCALES] = scales
+        else:
+            tensors[name] = tensor.detach().contiguous()
+    return tensors
 
 
 def load_model_tensors(model: nn.Module, path: Path) -> None:

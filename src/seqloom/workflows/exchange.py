@@ -208,7 +208,7 @@ def export_model(
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}, but is {printable(form)}")
     if shard_mib is not None and shard_mib < 1:
         raise UsageError(f"--shard-size must be at least 1 (MiB), but is {shard_mib}")
-    run_folder.refuse_prompt(folder, "an export holds a whole model")
+    run_folder.require_whole_model(folder, "an export holds a whole model")
     if form == "arpa" or (form is None and Path(out).suffix.lower() in SUFFIXES):
         return {"output": out, "ngrams": export_arpa(folder, out)}
     if form == "onnx":

@@ -89,6 +89,7 @@ def model_of_run(folder: str) -> dict[str, str]:
         "model": run.model_type,
         "parameters": f"{sum(parameter.numel() for parameter in run.model.parameters()):,}",
         "step of decoding": f"by torch: {reason}" if reason else f"compiled, for {kind}",
+        "weights in the folder": run.storage,
         "weights in decoding": run.decode.weights,
     }
 

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seqloom.layers.packed_linear import packed_rows
+from seqloom.packed_weights import current
 from seqloom.protocols import select_rows
 
 NO_TOKEN = -1
@@ -249,5 +251,9 @@ def with_room(past: Tensor, length: int, steps: int, dim: int = 2) -> Tensor:
 
 def embed_tokens(embedding: nn.Module, ids: Tensor, pad_id: int) -> Tensor:
     """ids `(...)` -> `(..., width)`. A pad id below 0 has no row in the embedding: any will do."""
-    embedded: Tensor = embedding(ids.clamp(min=0) if pad_id < 0 else ids)
+    ids, weights = ids.clamp(min=0) if pad_id < 0 else ids, current()
+    # a prompt that was trained takes the place of an embedding
+    if weights is not None and weights.storage != "float32" and type(embedding) is nn.Embedding:
+        return packed_rows(weights, embedding.weight, ids)
+    embedded: Tensor = embedding(ids)
     return embedded

@@ -16,7 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.layers.linear import Linear
-from seqloom.layers.packed_linear import LinearArguments, packed_linear, threads_for
+from seqloom.layers.packed_linear import (
+    LinearArguments,
+    is_readable,
+    packed_linear,
+    threads_for,
+)
 from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
@@ -60,6 +65,7 @@ class TokenArguments(ctypes.Structure):
         *((name, _POINTER) for name in ("ids", "known")),
         ("known_stride", _LONG),
         *((name, _POINTER) for name in ("embedding", "positions")),
+        ("stored", LinearArguments),
         *((name, _LONG) for name in ("vocabulary", "pad", "start")),
     ]
 
@@ -153,7 +159,7 @@ def why_not(stack: Stack) -> str:
             return "its norms are RMS norms"
         if block.feed_forward.gated:
             return "its feed-forward layers have a gate"
-    if not all(in_memory(parameter, torch.float32) for parameter in stack.parameters()):
+    if not all(is_readable(parameter) for parameter in stack.parameters()):
         return "its weights are not in float32 on a CPU"
     return ""
 
@@ -248,12 +254,15 @@ class NativeStep:
             tokens.data_ptr(),
             known.data_ptr(),
             known.stride(0),
-            weight.data_ptr(),
-            at_position,
-            weight.shape[0],
-            pad,
-            start,
+            positions=at_position,
+            vocabulary=weight.shape[0],
+            pad=pad,
+            start=start,
         )
+        if self._weights.storage == "float32" and in_memory(weight, torch.float32):
+            arguments.tokens.embedding = weight.data_ptr()
+        else:
+            arguments.tokens.stored = packed_linear(self._weights, weight).arguments(None)
         hidden = torch.empty(tokens.shape[0], 1, self._width, device="cpu")
         layers = self._with_slot(arguments, cache.layers, length)
         if not self._run(arguments, hidden):

@@ -107,7 +107,7 @@ class LanguageModel(ExplainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
         self.check("evaluate", request, paths)
-        weights = request.decode.get("weights", "float32")
+        weights = request.decode.get("weights", self.run.storage)
         settings, tokenizer = self.run.decode_settings({"weights": weights}), self.run.tokenizer
         model = self.run.decoder(settings)
         logger.info(describe_scoring(model, request.stride, tokenizer))

@@ -16,7 +16,7 @@ from seqloom.errors import UsageError, counted, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
-from seqloom.runs.run_folder import LoadedRun, refuse_prompt
+from seqloom.runs.run_folder import LoadedRun, require_whole_model
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.language_modeling.documents import (
     Document,
@@ -49,7 +49,7 @@ def mix(
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
     numbers = parsed_weights(weights, len(folders))
     for path in folders:
-        refuse_prompt(path, "an ensemble is of whole models")
+        require_whole_model(path, "an ensemble is of whole models")
     members = [language_model(path) for path in folders]
     first = members[0]
     model = ensemble_of(members)
