@@ -1,14 +1,14 @@
 """Does memory grow with a corpus, and how fast is it read? Peak RssAnon of making its store and batches of
 it, at two sizes.
 
-    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line] [--model
-    gpt:tiny]
+    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line] [--plain]
+    [--model gpt:tiny]
 
 With --model it is that of `seqloom train`, which also learns a tokenizer, trains 50 steps and validates.
 
 The text is repeated up to each size; each line ends in a number of its own, so that there always are new
-words. A process of its own makes the store, and batches of windows and of streams. Prints one JSON object.
-RssAnon is read from /proc/PID/status (Linux).
+words, unless it is `--plain`. A process of its own makes the store, and batches of windows and of streams.
+Prints one JSON object. RssAnon is read from /proc/PID/status (Linux).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 200])
     parser.add_argument("--tokenizer", default="bpe")
     parser.add_argument("--document", default="line")
+    parser.add_argument("--plain", action="store_true", help="lines as they are")
     parser.add_argument("--model", help="measure a training of this model")
     parser.add_argument("--measured", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -56,7 +57,7 @@ def main() -> None:
     result: dict[str, dict[str, float]] = {}
     for size in arguments.megabytes:
         with tempfile.TemporaryDirectory() as folder:
-            write_text(Path(folder, "text.txt"), lines, size * 10**6)
+            write_text(Path(folder, "text.txt"), lines, size * 10**6, plain=arguments.plain)
             tokenizer = train_tokenizer(
                 read_start(Path(folder, "text.txt")), arguments.tokenizer, 8000
             )
@@ -115,13 +116,14 @@ def training(folder: Path, arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-def write_text(path: Path, lines: list[str], size: int) -> None:
+def write_text(path: Path, lines: list[str], size: int, *, plain: bool = False) -> None:
     written = number = 0
     with open(path, "w", encoding="utf-8") as file:
         while written < size:
             for line in lines:
                 number += 1
-                written += file.write(f"{line} {number}\n" if line.strip() else "\n")
+                numbered = line.strip() and not plain
+                written += file.write(f"{line} {number}\n" if numbered else f"{line}\n")
 
 
 def read_start(path: Path) -> list[str]:

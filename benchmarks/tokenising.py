@@ -2,17 +2,22 @@
 transformers over the same file.
 
     python -m benchmarks.tokenising [--megabytes 5] [--vocabulary 8000] [--rounds 3] [--write]
+    python -m benchmarks.tokenising --megabytes 100 --text FILE... [--kind bpe]
 
 The text is the source of Python's standard library, line by line: the same on every machine with this Python.
-All three have the same merges and must give the same ids. Learning is beside the trainer of `tokenizers`,
-called as its manual does. Prints a table; with --write puts it into docs/benchmarks.md, and the figures into
-docs/results/benchmarks.json.
+Or it is that of files (.gz too), repeated up to the size; then only encoding is measured, with a vocabulary
+that is learned from the first 5 million characters. All have the same merges and must give the same ids.
+Learning is beside the trainer of `tokenizers`, called as its manual does. Prints a table; with --write puts
+it into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import gzip
 import importlib
+import itertools
 import sysconfig
 import tempfile
 from collections.abc import Callable
@@ -23,10 +28,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchmarks import report
 from benchmarks.measuring import interleaved
+from seqloom.data.batching.token_store import chunked
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 OURS, LIBRARY, PEER = "seqloom", "tokenizers", "transformers"
+BATCH = 10_000
+"""Lines that are encoded at once where files are named."""
+LEARNED_FROM = 5_000_000
+"""Characters."""
 Ways = dict[str, Callable[[], Any]]
 
 
@@ -41,6 +51,22 @@ def source_lines(megabytes: float) -> list[str]:
             text = path.read_bytes().decode("utf-8", "ignore")
             lines += text.splitlines()
             size += len(text.encode())
+    return lines
+
+
+def lines_of(paths: list[str], megabytes: float) -> list[str]:
+    """Lines of these files, one after the other and again, up to a size."""
+    lines: list[str] = []
+    size = 0.0
+    while size < megabytes * 1e6:
+        for path in paths:
+            opened = gzip.open if path.endswith(".gz") else open
+            with opened(path, "rt", encoding="utf-8") as file:
+                text = file.read()
+            lines += text.splitlines()
+            size += len(text.encode())
+            if size >= megabytes * 1e6:
+                break
     return lines
 
 
@@ -99,6 +125,34 @@ def ways_of(lines: list[str], vocabulary: int) -> dict[str, Ways]:
     }
 
 
+def encoding_ways(lines: list[str], kind: str, vocabulary: int) -> dict[str, Ways]:
+    """Encoding alone, some lines at a time, without keeping the ids."""
+    ours = train_tokenizer(first_lines(lines, LEARNED_FROM), kind, vocabulary)
+    library = Tokenizer.from_str(ours.to_json())
+    batches = list(chunked(lines, BATCH))
+
+    def library_encodes(batch: list[str]) -> list[list[int]]:
+        return [one.ids for one in library.encode_batch_fast(batch, add_special_tokens=False)]
+
+    def all_batches(encode: Callable[[list[str]], list[list[int]]]) -> None:
+        for batch in batches:
+            encode(batch)
+
+    for batch in batches:
+        assert ours.encode(batch) == library_encodes(batch), "the ids must agree"
+
+    def ours_encodes() -> None:
+        # as in the first reading of a corpus: nothing is remembered yet
+        all_batches(copy.deepcopy(ours).encode)
+
+    return {"encoding": {OURS: ours_encodes, LIBRARY: lambda: all_batches(library_encodes)}}
+
+
+def first_lines(lines: list[str], size: int) -> list[str]:
+    ends = itertools.accumulate(map(len, lines))
+    return [line for line, end in zip(lines, ends, strict=False) if end <= size]
+
+
 def measure(what: str, ways: Ways, megabytes: float, rounds: int) -> dict[str, Any]:
     """Megabytes a second of each, and our ratios to the others'."""
     timing = interleaved(ways, rounds=rounds)
@@ -132,6 +186,10 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--text", nargs="+", help="files to encode, in the place of Python's sources"
+    )
+    parser.add_argument("--kind", default="bpe", help="the tokenizer, where files are named")
     parser.add_argument("--megabytes", type=float, default=5)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -144,15 +202,20 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Measures what was asked for."""
     arguments = parsed()
-    lines = source_lines(arguments.megabytes)
+    if arguments.text:
+        lines = lines_of(arguments.text, arguments.megabytes)
+        ways = encoding_ways(lines, arguments.kind, arguments.vocabulary)
+    else:
+        lines = source_lines(arguments.megabytes)
+        ways = ways_of(lines, arguments.vocabulary)
     megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
-    points = [
-        measure(what, ways, megabytes, arguments.rounds)
-        for what, ways in ways_of(lines, arguments.vocabulary).items()
-    ]
+    points = [measure(what, timed, megabytes, arguments.rounds) for what, timed in ways.items()]
+    name, source = "Byte-level BPE", "Python's standard library"
+    if arguments.text:
+        name, source = arguments.kind, f"{len(arguments.text)} files, repeated to that size,"
     text = (
-        f"Byte-level BPE of {arguments.vocabulary:,} pieces, {megabytes:.1f} MB of Python's standard library"
-        " line by line, the same ids.\n"
+        f"{name} of {arguments.vocabulary:,} pieces, {megabytes:.1f} MB of {source} line by line, the same"
+        " ids.\n"
     )
     text += "\n" + report.table(HEADER, [shown(point) for point in points])
     waited = max(point["waited"] for point in points)

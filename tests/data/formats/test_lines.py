@@ -9,14 +9,14 @@ import sys
 import threading
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import read_lines
+from seqloom.data.formats.lines import Line, read_lines, scan_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError
 
@@ -477,3 +477,41 @@ def test_any_text_comes_back_as_it_was(
     lines.append("x")
     content = (end.join(lines) + end).encode(name)
     assert texts(write(tmp_path, content), encoding=name) == lines
+
+
+PARTS = [
+    b"a",
+    b"word ",
+    b"\n",
+    b"\n\n",
+    b"\r\n",
+    b"\r",
+    b"\0",
+    b"\xff",
+    b"\xe2\x80",
+    b"\xef\xbb\xbf",
+    "é漢\u2028".encode(),
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    content=st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join),
+    policy=st.sampled_from(["skip", "replace"]),
+    buffer=st.integers(1, 40),
+    most=st.sampled_from([4, 1000]),
+)
+def test_lines_are_the_same_one_by_one_and_in_blocks(
+    content: bytes, policy: str, buffer: int, most: int
+) -> None:
+    def read(file: BinaryIO) -> tuple[list[Line], object]:
+        report = ReadReport()
+        data = DataConfig(on_bad_line=policy, max_line_bytes=most)  # type: ignore[arg-type]
+        try:
+            found = scan_lines("a", report, data, may_be_empty=True, open_file=lambda: file)
+            return list(found), report
+        except DataError as error:
+            return [], str(error)
+
+    in_blocks = io.BufferedReader(cast("io.RawIOBase", io.BytesIO(content)), buffer)
+    assert read(in_blocks) == read(io.BytesIO(content))

@@ -13,7 +13,6 @@ perplexity per word can be told.
 from __future__ import annotations
 
 import json
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -159,32 +158,30 @@ def _write(
     progress: Callable[[Totals], None],
 ) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
-    special_ids = tokenizer.special_ids
-    eos = [] if special_ids.eos is None else [special_ids.eos]
-    end = array(dtype.char, eos).tobytes()
+    unk, eos = tokenizer.special_ids.unk, tokenizer.special_ids.eos
     with (
         array_files(folder, dtype) as (tokens, offsets, lines),
         open(folder / "files.jsonl", "w", encoding="utf-8") as names,
     ):
         offsets.write(np.zeros(1, np.int64).data)
         path, begins = "", True  # the file that was named last; whether a piece begins a document
-        for chunk, encoded in _encoded(pieces, tokenizer, dtype):
-            for piece, ids in zip(chunk, encoded, strict=True):
-                if begins:
-                    lines.write(piece.line.to_bytes(8, sys.byteorder))
-                    if piece.path != path:
-                        path = piece.path
-                        names.write(json.dumps([totals.documents, path]) + "\n")
-                tokens.write(ids)
-                totals.ids += len(ids) // dtype.itemsize
-                if begins := piece.last:
-                    tokens.write(end)
-                    totals.ids += len(eos)
-                    totals.documents += 1
-                    offsets.write(totals.ids.to_bytes(8, sys.byteorder))
-            if special_ids.unk is not None:
-                known = np.frombuffer(b"".join(encoded), dtype)
-                totals.unknown += int(np.count_nonzero(known == special_ids.unk))
+        for chunk, rows in _encoded(pieces, tokenizer, dtype):
+            last = np.array([piece.last for piece in chunk])
+            first = np.concatenate([[begins], last[:-1]])
+            begins = bool(last[-1])
+            for number, index in enumerate(np.flatnonzero(first).tolist(), totals.documents):
+                if chunk[index].path != path:
+                    path = chunk[index].path
+                    names.write(json.dumps([number, path]) + "\n")
+            ids = b"".join(rows)
+            ends = totals.ids + np.cumsum([len(row) // dtype.itemsize for row in rows])
+            tokens.write(ids)
+            offsets.write(ends[last].tobytes())
+            lines.write(np.array([piece.line for piece in chunk])[first].tobytes())
+            totals.ids = int(ends[-1])
+            totals.documents += int(last.sum())
+            if unk is not None and unk != eos:
+                totals.unknown += int(np.count_nonzero(np.frombuffer(ids, dtype) == unk))
             _count(totals, chunk)
             progress(totals)
         if not totals.documents:
@@ -195,11 +192,18 @@ def _write(
 def _encoded(
     pieces: Iterable[DocumentPiece], tokenizer: Tokenizer, dtype: np.dtype[TokenType]
 ) -> Iterator[tuple[list[DocumentPiece], list[bytes]]]:
-    """Chunks of pieces with their ids. While one is tokenised the next is read."""
+    """Chunks of pieces with their ids, which the end of a document follows. While one is tokenised the next
+    is read."""
+    eos = tokenizer.special_ids.eos
+    ends = array(dtype.char, [] if eos is None else [eos])
 
     def encode(chunk: list[DocumentPiece]) -> list[bytes]:
-        rows = tokenizer.encode([piece.text for piece in chunk])
-        return [array(dtype.char, ids).tobytes() for ids in rows]
+        encoded = tokenizer.encode([piece.text for piece in chunk])
+        rows = [array(dtype.char, ids) for ids in encoded]
+        return [
+            (row + ends if piece.last else row).tobytes()
+            for row, piece in zip(rows, chunk, strict=True)
+        ]
 
     with ThreadPoolExecutor(1) as background:
         waiting: tuple[list[DocumentPiece], Future[list[bytes]]] | None = None
@@ -227,8 +231,8 @@ def _chunks(pieces: Iterable[DocumentPiece]) -> Iterator[list[DocumentPiece]]:
 
 def _count(totals: Totals, chunk: list[DocumentPiece]) -> None:
     """Adds up texts. A piece is cut before white space, so no word is in two."""
-    for piece in chunk:
-        characters = len(piece.text)
-        totals.characters += characters
-        totals.bytes += characters if piece.text.isascii() else len(piece.text.encode())
-        totals.words += len(piece.text.split())
+    text = "\n".join(piece.text for piece in chunk)
+    between = len(chunk) - 1
+    totals.characters += len(text) - between
+    totals.bytes += len(text.encode()) - between
+    totals.words += len(text.split())

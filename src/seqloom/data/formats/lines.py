@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
+import itertools
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,6 +93,7 @@ def scan_lines(
             decoder = _LineDecoder(path, codec, options.on_bad_line, report)
             newline, carriage = "\n".encode(codec), "\r".encode(codec)
             unit = len(newline)
+            checked = 0  # up to where lines are read one by one
             while raw := _next_line(file, newline, max_line_bytes + 2 * unit, start):
                 start = b""
                 number += 1
@@ -124,6 +127,16 @@ def scan_lines(
                     )
                 yield decoder.line(content, number, offset, ended)
                 offset += len(raw)
+                if codec == "utf-8" and offset >= checked:
+                    block = _waiting_lines(file)
+                    texts = _plain_lines(block) if len(block) <= max_line_bytes else None
+                    if texts is None:
+                        checked = offset + len(block)
+                        continue
+                    file.read(len(block))
+                    offset += len(block)
+                    yield from map(Line, itertools.count(number + 1), texts)
+                    number += len(texts)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(_damage(error, number), path, number + 1) from None
         except OSError as error:
@@ -186,6 +199,25 @@ def _next_line(file: BinaryIO, newline: bytes, most: int, start: bytes) -> bytes
             break
         line += more
     return bytes(line)
+
+
+def _waiting_lines(file: BinaryIO) -> bytes:
+    """Whole lines that have been read from the file already, and wait in its buffer."""
+    if not isinstance(file, (io.BufferedReader, gzip.GzipFile)):
+        return b""
+    waiting = file.peek(1)
+    return waiting[: waiting.rfind(b"\n") + 1]
+
+
+def _plain_lines(block: bytes) -> list[str] | None:
+    """The lines of a block of UTF-8; None if there is anything that may have to be counted or refused."""
+    if b"\0" in block or b"\r" in block:
+        return None
+    try:
+        text = block.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\ufeff" in text else text.split("\n")[:-1]
 
 
 _MARKS = (
