@@ -38,7 +38,7 @@ from benchmarks.gpt import CONTEXT, HEADS, LAYERS, PEER, VOCABULARY, WIDTH
 from benchmarks.measuring import interleaved
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.packed_weights import Storage
-from seqloom.runs.quantised_weights import QuantisedGPT
+from seqloom.runs.quantised_weights import QuantisedModel
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"vocabulary_size": VOCABULARY, "width": WIDTH, "layers": LAYERS, "heads": HEADS},
@@ -129,7 +129,7 @@ def measure(size: str, way: str, batch: int, rounds: int) -> dict[str, Any]:
     peer, read = peer_model(model), prompts(batch)
     runs = {PEER: peer_run(peer, way, read)}
     for storage in get_args(Storage):
-        decoder = model if storage == "float32" else QuantisedGPT(model, storage)
+        decoder = model if storage == "float32" else QuantisedModel(model, storage)
         runs[storage] = our_run(decoder, way, read)
     if importlib.util.find_spec("ctranslate2") is not None:
         folder = converted(peer)

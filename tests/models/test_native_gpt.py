@@ -35,7 +35,7 @@ from seqloom.protocols import (
     select_rows,
     target_log_probs,
 )
-from seqloom.runs.quantised_weights import QuantisedGPT
+from seqloom.runs.quantised_weights import QuantisedModel
 from seqloom.shapes import IGNORE
 from seqloom.stored_weight import QuantisedWeight
 from seqloom.text.special_tokens import BOS, EOS, PAD
@@ -291,7 +291,7 @@ def test_quantised_weights_are_the_model_with_rounded_weights(
 ) -> None:
     with torch.inference_mode():
         expected = logits_of_a_session(rounded(model, storage), rows)
-        found = logits_of_a_session(QuantisedGPT(model, storage), rows)
+        found = logits_of_a_session(QuantisedModel(model, storage), rows)
     assert len(native_steps) == len(expected) + 1
     for logits, exact in zip(found, expected, strict=True):
         assert_close(logits, exact)
@@ -306,8 +306,8 @@ def test_quantised_weights_score_as_the_model_with_rounded_weights(
     targets = torch.where(tokens.roll(-1, 1) > EOS, tokens.roll(-1, 1), IGNORE)
     with torch.inference_mode():
         expected, _ = target_log_probs(rounded(model, storage), tokens, targets, None)
-        found, _ = target_log_probs(QuantisedGPT(model, storage), tokens, targets, None)
-        whole, _ = QuantisedGPT(model, storage)(tokens, None)
+        found, _ = target_log_probs(QuantisedModel(model, storage), tokens, targets, None)
+        whole, _ = QuantisedModel(model, storage)(tokens, None)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     chosen = whole.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
     torch.testing.assert_close(found, chosen.where(targets != IGNORE, 0), rtol=1e-5, atol=1e-5)
@@ -317,8 +317,8 @@ def test_quantised_weights_score_as_the_model_with_rounded_weights(
 def test_rounded_inputs_hardly_change_a_prediction(model: GPT, kind: str, rows: int) -> None:
     with torch.inference_mode():
         expected = logits_of_a_session(rounded(model, "int8"), rows)
-        found = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
-        again = logits_of_a_session(QuantisedGPT(model, "int8"), rows)
+        found = logits_of_a_session(QuantisedModel(model, "int8"), rows)
+        again = logits_of_a_session(QuantisedModel(model, "int8"), rows)
     for logits, exact, same in zip(found, expected, again, strict=True):
         assert torch.equal(logits, same)
         assert (logits - exact).norm() <= 0.05 * exact.norm()

@@ -17,12 +17,14 @@ from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.native.library import OFF, library
 from seqloom.protocols import State
-from seqloom.runs.quantised_weights import QuantisedGPT
+from seqloom.runs.quantised_weights import QuantisedModel
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.language_model import LanguageModel
+from seqloom.text.special_tokens import BOS
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.models import model_of_run
+from seqloom.workflows.stored_weights import export_stored
 from seqloom.workflows.train import train
 
 compiled = pytest.mark.skipif(
@@ -36,6 +38,10 @@ def gpt(**changes: Any) -> GPT:
     torch.manual_seed(0)
     options: dict[str, Any] = {"context": 12, "width": 16, "layers": 1, "heads": 2}
     return GPT(GPTConfig(vocabulary_size=SIZE, **options | changes)).eval()
+
+
+def recurrent(**changes: Any) -> RecurrentLM:
+    return RecurrentLM(RecurrentLMConfig(vocabulary_size=SIZE, width=8, **changes)).eval()
 
 
 def run_of(model: nn.Module, task: str = "text-generation", **decode: Any) -> LoadedRun:
@@ -62,7 +68,8 @@ def switched_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("model", "task", "reason"),
     [
-        (RecurrentLM(RecurrentLMConfig(vocabulary_size=SIZE, width=8)), "text-generation", "gpt"),
+        (recurrent(normalisation="layer"), "text-generation", "its layers are normalised"),
+        (nn.Linear(1, 1), "text-generation", "only a gpt and a recurrent_lm have a compiled step"),
         (gpt(), "translation", "translation has no compiled step"),
         (gpt(output="adaptive", tie_output=False), "text-generation", "model.output=full"),
         (gpt().double(), "text-generation", "its weights are not in float32 on a CPU"),
@@ -108,13 +115,13 @@ def test_every_verb_that_writes_uses_what_the_folder_says(
     trained: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Tensor] = []
-    original = QuantisedGPT.read
+    original = QuantisedModel.read
 
-    def seen(self: QuantisedGPT, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def seen(self: QuantisedModel, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         read.append(tokens)
         return original(self, tokens, state)
 
-    monkeypatch.setattr(QuantisedGPT, "read", seen)
+    monkeypatch.setattr(QuantisedModel, "read", seen)
     model = LanguageModel(load_run(trained.run))
     uses: list[Callable[[], object]] = [
         lambda: model.generate(["a few"], max_length=3),
@@ -165,14 +172,49 @@ def test_evaluate_measures_what_is_asked_for(trained: Folder, notices: list[str]
 
 
 def test_a_training_of_another_family_refuses_it(trained: Folder, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"decode\.weights needs --model gpt"):
+    with pytest.raises(UsageError, match=r"decode\.weights needs --model gpt or recurrent_lm"):
         train(
             "text-generation",
             [trained.text],
             output_dir=tmp_path / "run",
-            model="recurrent_lm:tiny",
+            model="ngram",
             settings=["decode.weights=int8"],
         )
+
+
+@compiled
+def test_a_recurrent_model_writes_and_is_measured_with_them(
+    trained: Folder, tmp_path: Path
+) -> None:
+    settings = ["data.tokenizer=bytes", "train.max_steps=2", "decode.weights=int8"]
+    run = str(tmp_path / "run")
+    train(
+        "text-generation",
+        [trained.text],
+        output_dir=run,
+        model="recurrent_lm:tiny",
+        settings=settings,
+    )
+    assert model_of_run(run)["step of decoding"].startswith("compiled")
+    model = LanguageModel(load_run(run))
+    (texts,) = model.generate(["a few"], strategy="greedy", max_length=20)
+    (greedy,) = model.run.quantised.values()
+    state, read = None, torch.tensor([[BOS, *model.run.tokenizer.encode(["a few"])[0]]])
+    written = []
+    with torch.inference_mode():
+        for _ in range(3):
+            logits, state = greedy(read, state)
+            read = logits[:, -1:, 4:].argmax(dim=-1) + 4
+            written.append(int(read))
+    assert texts[0].text.startswith(model.run.tokenizer.decode(written))
+    losses = {
+        weights: evaluate(run, [trained.text], {}, {"weights": weights}).metrics["loss"]
+        for weights in ("float32", "int8")
+    }
+    assert losses["int8"] != losses["float32"]
+    assert losses["int8"] == pytest.approx(losses["float32"], rel=0.01)
+    with pytest.raises(UsageError, match="--weights is for a gpt, but this is recurrent_lm"):
+        export_stored(run, str(tmp_path / "out"), "int8")
 
 
 @compiled

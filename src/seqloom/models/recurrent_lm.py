@@ -34,6 +34,7 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.native_step import RecurrentParts, read_steps, read_token
 from seqloom.layers.recurrent.stack import (
     EMBEDDING_STD,
     RecurrentStack,
@@ -243,6 +244,12 @@ class RecurrentLM(nn.Module):
             return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
         return output
 
+    def parts(self) -> RecurrentParts:
+        """All before the output layer."""
+        c = self.config
+        start = c.bos_id if c.documents == "separate" else c.pad_id
+        return RecurrentParts(self.embedding, self.stacks, self.to_output, c.pad_id, start)
+
     def start(self, rows: int) -> RecurrentLMState:
         """The state before the first token."""
         hidden = tuple(part for stack in self.stacks for part in stack.start(rows))
@@ -261,6 +268,10 @@ class RecurrentLM(nn.Module):
         torch's kernels are fast on ragged rows. The first document continues from the carried state, and the
         state after the last one is that of the row.
         """
+        if state is not None and state.past is None:
+            found = read_token(self, self.parts, tokens, state.hidden)
+            if found is not None:
+                return found[0], RecurrentLMState(found[1])
         c = self.config
         document_start = c.bos_id if c.documents == "separate" else None
         pieces = cut_rows(tokens, c.pad_id, document_start)
@@ -300,6 +311,8 @@ class RecurrentLM(nn.Module):
 
     def _read(self, tokens: Tensor, state: RecurrentLMState) -> tuple[Tensor, RecurrentLMState]:
         """`read` for rows of one document each."""
+        if (found := read_steps(self, self.parts, tokens, state.hidden)) is not None:
+            return found[0], RecurrentLMState(found[1])
         c, mask, parts = self.config, tokens != self.config.pad_id, iter(state.hidden)
         embedding_dropout = c.embedding_dropout if self.training else 0
         weight_dropout = c.weight_dropout if self.training else 0

@@ -10,6 +10,10 @@
 
 namespace seqloom {
 
+enum Cell : long { // as CELLS in cells.py
+  ELMAN, ELMAN_RELU, ELMAN_SIGMOID, LSTM, GRU, GRU_TORCH, MUT1, MUT2, MUT3
+};
+
 // Elman 1990
 
 template <class T, class G> void elman_forward(const Sequence<T>& s, const Member& me, G g) {

@@ -55,6 +55,8 @@ class DecodingFunctions(NamedTuple):
     """(PackedLinear, ids, how many, their rows of it)"""
     likeliest: Callable[..., None]
     """(Likeliest, threads)"""
+    recurrent_step: Callable[..., bool]
+    """(RecurrentStep, threads) -> whether each token goes on with its document; else nothing was done."""
     transformer_step: Callable[..., bool]
     """(TransformerStep, threads) -> whether its rows are even; otherwise nothing was done."""
 
@@ -106,14 +108,14 @@ def load(path: Path) -> NativeLibrary | None:
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     loaded.seqloom_lanes.restype = loaded.seqloom_multiplies_integers.restype = _LONG
     linear, rows, likeliest = loaded.seqloom_linear, loaded.seqloom_rows, loaded.seqloom_likeliest
-    for function in (linear, likeliest, loaded.seqloom_transformer_step):
+    steps = [loaded.seqloom_recurrent_step, loaded.seqloom_transformer_step]
+    for function in (linear, likeliest, *steps):
         function.argtypes, function.restype = (_POINTER, _LONG), None
     rows.argtypes, rows.restype = (_POINTER, _POINTER, _LONG, _POINTER), None
-    loaded.seqloom_transformer_step.restype = ctypes.c_bool
+    for function in steps:
+        function.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
-    return DecodingFunctions(
-        loaded.seqloom_lanes(), integers, linear, rows, likeliest, loaded.seqloom_transformer_step
-    )
+    return DecodingFunctions(loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps)
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

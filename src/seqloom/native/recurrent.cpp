@@ -1,10 +1,12 @@
 // The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, steps of
-// decoding for layers/transformer/native_step.py, and texts cut for text/segment_cache.py: a plain C interface, called through ctypes.
+// decoding for native_step.py in layers/recurrent and layers/transformer, and texts cut for text/segment_cache.py: a plain C interface,
+// called through ctypes.
 
 #include "cells.h"
 #include "gemm.h"
 #include "glove.h"
 #include "likeliest.h"
+#include "recurrent_step.h"
 #include "segments.h"
 #include "transformer.h"
 #include "word2vec.h"
@@ -13,10 +15,6 @@
 #include <omp.h>
 
 namespace seqloom {
-
-enum Cell : long { // as CELLS in cells.py
-  ELMAN, ELMAN_RELU, ELMAN_SIGMOID, LSTM, GRU, GRU_TORCH, MUT1, MUT2, MUT3
-};
 
 template <class T> void forward(Cell cell, const Sequence<T>& s, const Member& me) {
   switch (cell) {
@@ -104,5 +102,6 @@ void seqloom_rows(const seqloom::PackedLinear* linear, const long* ids, long cou
 }
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
 void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
+bool seqloom_recurrent_step(const seqloom::RecurrentStep* step, long threads) { return seqloom::run(*step, threads); }
 bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }
 }

@@ -1,13 +1,13 @@
-"""A GPT that writes with weights in fewer bits: `decode.weights`.
+"""A language model that writes with weights in fewer bits: `decode.weights`.
 
-The weights of its linear maps, of its output and of its embedding are read as they are stored; positions,
+The weights of its linear maps, of its layers, output and embedding are read as they are stored; positions,
 norms, biases, states and all sums are in float32. So it is the float32 model that has the rounded weights.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from seqloom.errors import FolderError
 from seqloom.interop.checkpoint import assign
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.layers.linear import Linear
+from seqloom.layers.outputs.maxent import MaxEntOutput
 from seqloom.layers.outputs.softmax import (
     CHUNK,
     FullOutput,
@@ -23,8 +24,12 @@ from seqloom.layers.outputs.softmax import (
     select_trained,
 )
 from seqloom.layers.packed_linear import packed_linear
+from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.native_step import prepare_step
+from seqloom.layers.recurrent.native_step import why_not as why_not_recurrent
 from seqloom.layers.transformer.native_step import why_not
 from seqloom.models.gpt import GPT
+from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import NextLogProbs, State, WantedTokens
@@ -35,48 +40,67 @@ from seqloom.training.checkpoints import check_weights, read_tensors, tensors_in
 
 def why_not_compiled(model: object) -> str:
     """Why a step of decoding is not one compiled call, as a clause; empty if it is."""
-    if not isinstance(model, GPT):
-        return "only a gpt has a compiled step"
+    if not isinstance(model, GPT | RecurrentLM):
+        return "only a gpt and a recurrent_lm have a compiled step"
     if missing():
         return "the compiled step is missing, which this makes: python -m seqloom.native"
     if library() is None:
         return "SEQLOOM_NATIVE=0 forbids the compiled step"
-    reason = why_not(model.stack)
+    if isinstance(model, GPT):
+        reason = why_not(model.stack)
+    elif model.config.maxent is not None:
+        reason = "its output reads the last tokens (MaxEnt)"
+    else:
+        reason = why_not_recurrent(model.parts())
     return f"this model has no compiled step: {reason}" if reason else ""
 
 
 def why_not_quantised(model: object) -> str:
     """Why this model cannot be decoded from weights in fewer bits, as a clause; empty if it can."""
-    if isinstance(model, GPT) and not isinstance(model.output, FullOutput):
+    if isinstance(model, GPT | RecurrentLM) and not isinstance(
+        model.output, FullOutput | MaxEntOutput
+    ):
         return "only model.output=full can be stored so"
     return why_not_compiled(model)
 
 
-def stored_weights(model: GPT) -> list[Tensor]:
+def stored_weights(model: GPT | RecurrentLM) -> list[Tensor]:
     """The weights that are in fewer bits; a tied one once."""
-    modules: list[Any] = [m for m in model.modules() if isinstance(m, Linear | FullOutput)]
+    kinds: tuple[type[nn.Module], ...] = (Linear, FullOutput)
+    layers: list[RecurrentLayer] = []
+    if isinstance(model, RecurrentLM):
+        kinds, layers = (nn.Linear, FullOutput), model.parts().layers()
+    modules: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
     if type(model.embedding) is nn.Embedding:
         modules.append(model.embedding)
-    return list({id(module.weight): module.weight for module in modules}.values())
+    weights: list[Tensor] = [module.weight for module in modules]
+    for layer in layers:
+        weights += (layer.weight_x, layer.weight_h)
+        weights += [] if layer.weight_p is None else [layer.weight_p]
+    return list({id(weight): weight for weight in weights}.values())
 
 
 @final
-class QuantisedGPT(nn.Module):
+class QuantisedModel(nn.Module):
     """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed now
     and must stay as they are."""
 
-    def __init__(self, model: GPT, storage: Storage) -> None:
+    def __init__(self, model: GPT | RecurrentLM, storage: Storage) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
         self.context = model.context
         self._weights = PackedWeights(storage)
-        self.output = QuantisedOutput(model.output, self._weights)
-        for weight in stored_weights(model):
-            packed_linear(self._weights, weight)
+        self.output = QuantisedOutput(cast(nn.Module, model.output), self._weights)
+        with self._weights, torch.inference_mode():
+            if isinstance(model, RecurrentLM):
+                prepare_step(model, model.parts)
+            else:
+                for weight in stored_weights(model):
+                    packed_linear(self._weights, weight)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `GPT.read`."""
+        """As that of the model."""
         with self._weights:
             return self.model.read(tokens, state)
 
@@ -87,7 +111,7 @@ class QuantisedGPT(nn.Module):
 
 @final
 class QuantisedOutput(nn.Module):
-    """The output layer of `QuantisedGPT`, for decoding and scoring."""
+    """The output layer of `QuantisedModel`, for decoding and scoring."""
 
     def __init__(self, output: nn.Module, weights: PackedWeights) -> None:
         super().__init__()

@@ -69,6 +69,7 @@ from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
 from seqloom.models.gpt import GPT
 from seqloom.models.prompt_tuning import prompt_tuned
+from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.packed_weights import Storage
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
@@ -77,7 +78,7 @@ from seqloom.run_file import parse, to_plain
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.quantised_weights import (
-    QuantisedGPT,
+    QuantisedModel,
     keep_in_file,
     read_stored,
     why_not_quantised,
@@ -130,7 +131,7 @@ class LoadedRun:
     """What was left of a checkpoint of others, and what was changed, in words."""
     storage: Storage = "float32"
     """Of the weights in the folder."""
-    quantised: dict[Storage, QuantisedGPT] = field(default_factory=dict, repr=False)
+    quantised: dict[Storage, QuantisedModel] = field(default_factory=dict, repr=False)
     """The model with weights in fewer bits, once it was asked for."""
 
     def decode_settings(self, changes: Mapping[str, object]) -> DecodeConfig:
@@ -152,7 +153,7 @@ class LoadedRun:
         if storage == "float32":
             return self.model
         if storage not in self.quantised:
-            self.quantised[storage] = QuantisedGPT(cast(GPT, self.model), storage)
+            self.quantised[storage] = QuantisedModel(cast(GPT | RecurrentLM, self.model), storage)
             if self.storage == "float32":
                 keep_in_file(self.model, self.weights)
         return self.quantised[storage]

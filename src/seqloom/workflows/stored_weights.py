@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig
@@ -26,8 +25,10 @@ def export_stored(folder: str, out: str, weights: str) -> dict[str, object]:
         raise UsageError(f"--weights must be int8 or bfloat16, but is {printable(weights)}")
     run_folder.require_whole_model(folder, "weights are rounded once")
     storage, run = weights, run_folder.load_run(folder, "cpu")
+    if not isinstance(run.model, GPT):
+        raise UsageError(f"--weights is for a gpt, but this is {run.model_type}; leave it out")
     decode = run.decode_settings({"weights": storage})
-    store(cast(GPT, run.model), storage)
+    store(run.model, storage)
     config = replace(_config(run), output_dir=out, decode=decode)
     used, origin = [fingerprint(str(run.weights))], run_folder.origin_of(run.folder)
     with files.atomic_folder(Path(out), "an exported model") as temporary:

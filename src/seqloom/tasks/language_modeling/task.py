@@ -29,9 +29,10 @@ READING = FILES | TABLE | data("text", "document")
 
 def unused(run: RunConfig) -> dict[str, str]:
     """Setting -> why it changes nothing in this run, as a sentence."""
-    if run.model["name"] == "gpt":
+    if run.model["name"] in ("gpt", "recurrent_lm"):
         return {}
-    return {"decode.weights": "decode.weights needs --model gpt: only that has a compiled step"}
+    reason = "decode.weights needs --model gpt or recurrent_lm: only these have a compiled step"
+    return {"decode.weights": reason}
 
 
 TEXT_GENERATION = Task(
