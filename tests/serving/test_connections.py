@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -138,6 +140,34 @@ def test_running_answers_end_and_new_ones_are_refused(folders: dict[str, Path]) 
     assert not thread.is_alive()
     assert not models.alive
     listening.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_runs_for_longer_than_a_server_waits_is_told(
+    stream: bool, folders: dict[str, Path]
+) -> None:
+    """With an error, never a clean half; and the server waits once, not twice."""
+    opened = open_models([f"org/small={folders['org/small']}"], LIMITS, "cpu")
+    served_model = opened.named(None)
+    table = served_model.text_run.model.get_submodule("embedding")
+    table.register_forward_pre_hook(lambda *_: time.sleep(0.02))
+
+    content: dict[str, Any] = LONG | {"stream": stream}
+
+    def ask() -> None:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client:
+            list(client.completions.create(**content))
+
+    limits = replace(LIMITS, drain_seconds=1.0)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with served(opened, Address(port=0), Access(), limits) as url:
+            asked = threads.submit(ask)
+            while not served_model.engine.rows_running:
+                time.sleep(0.01)
+            told_at = time.monotonic()
+        with pytest.raises(openai.APIError, match="the model has stopped"):
+            asked.result()
+        assert time.monotonic() - told_at < 1.9
 
 
 @pytest.mark.parametrize("stream", [False, True])

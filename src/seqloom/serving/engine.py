@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
@@ -21,7 +21,7 @@ import torch
 from seqloom.decoding.continuous_batch import ContinuousBatch, RunningSearch
 from seqloom.decoding.generate import Search
 from seqloom.errors import SeqloomError, UsageError
-from seqloom.long_work import ends_unless
+from seqloom.long_work import UnwantedWorkError, ends_unless
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import Decodable, State
 
@@ -205,8 +205,12 @@ class Engine:
         with self._changed:
             self._stopping = True
             left = [*begun, *self._running, *(job for _, job in self._waiting)]
-        for job_left in left:
-            self._finish(job_left, StoppedError("the model has stopped; ask again later"))
+        self._tell_stopped(left)
+
+    def _tell_stopped(self, jobs: Iterable[Job]) -> None:
+        """Those who still wait."""
+        for job in jobs:
+            self._finish(job, StoppedError("the model has stopped; ask again later"))
 
     def _drop_waiting(self) -> None:
         """Cancelled jobs leave the queue. Called with the lock."""
@@ -265,9 +269,12 @@ class Engine:
         if not jobs:
             return
         try:
-            with ends_unless(lambda: not all(job.cancelled for job in jobs)):
+            with ends_unless(lambda: not (self._stopping or all(job.cancelled for job in jobs))):
                 outputs = iter(jobs[0].read([one for job in jobs for one in job.inputs]))
             found = [[next(outputs) for _ in job.inputs] for job in jobs]
+        except UnwantedWorkError:
+            self._tell_stopped(jobs)
+            return
         except Exception as error:  # noqa: BLE001
             if len(jobs) == 1:
                 self._finish(jobs[0], error)

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 KEY_VARIABLE = "SEQLOOM_KEY"
 SHORTEST_KEY = 16
+CLOSING_SECONDS = 2
+"""For clients to take the last answers, once the models are stopped."""
 
 
 @final
@@ -45,18 +47,21 @@ class Address:
 class Server(uvicorn.Server):
     """uvicorn, which first lets what runs come to its end and refuses what is new."""
 
-    def __init__(self, config: uvicorn.Config, guard: Guard, models: ServedModels) -> None:
+    def __init__(
+        self, config: uvicorn.Config, guard: Guard, models: ServedModels, drain_seconds: float
+    ) -> None:
         super().__init__(config)
-        self._guard, self._models = guard, models
+        self._guard, self._models, self._drain_seconds = guard, models, drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._guard.draining = True
-        deadline = time.monotonic() + (self.config.timeout_graceful_shutdown or 0)
+        deadline = time.monotonic() + self._drain_seconds
         # until then new requests are answered, with 503
         while self._guard.running and time.monotonic() < deadline and not self.force_exit:
             await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
+        # what still runs is answered with an error, so that no client takes a part for the whole
         await asyncio.get_running_loop().run_in_executor(None, self._models.stop)
+        await super().shutdown(sockets)
 
 
 def require_key(address: Address, access: Access) -> None:
@@ -87,9 +92,9 @@ def make_server(
         proxy_headers=False,
         limit_concurrency=limits.connections,
         h11_max_incomplete_event_size=limits.header_bytes,
-        timeout_graceful_shutdown=int(limits.drain_seconds),
+        timeout_graceful_shutdown=CLOSING_SECONDS,
     )
-    return Server(config, guard, models)
+    return Server(config, guard, models, limits.drain_seconds)
 
 
 def listening_socket(address: Address) -> socket.socket:
