@@ -268,16 +268,22 @@ def table_rows(
     return rows, figures
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", nargs="+", default=["small", "gpt2"], choices=SIZES)
+def load_parser(description: str | None, requests: int) -> argparse.ArgumentParser:
+    """The options of how much is asked for, and how often."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--requests", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--peers", nargs="+", default=["seqloom", "transformers", "plain"])
+    parser.add_argument("--requests", type=int, default=requests)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
+    return parser
+
+
+def main() -> None:
+    parser = load_parser(__doc__, requests=4)
+    parser.add_argument("--sizes", nargs="+", default=["small", "gpt2"], choices=SIZES)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--peers", nargs="+", default=["seqloom", "transformers", "plain"])
     options = parser.parse_args()
     loads = [Load(clients, options.requests, options.tokens) for clients in options.clients]
     rows: list[list[str]] = []

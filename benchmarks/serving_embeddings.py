@@ -10,7 +10,6 @@ Prints a table; with --write puts it into docs/benchmarks.md.
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import time
@@ -24,7 +23,7 @@ import torch
 import seqloom
 from benchmarks import report
 from benchmarks.measuring import Spread
-from benchmarks.serving import free_port, running, serve_command, words
+from benchmarks.serving import free_port, load_parser, running, serve_command, words
 from seqloom.config import DataConfig, RunConfig
 from seqloom.models.bert import Bert, BertConfig
 from seqloom.runs.write_run import write_finished_run
@@ -77,13 +76,7 @@ def of_loop(model: Any, texts: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = load_parser(__doc__, requests=16).parse_args()
     torch.set_num_threads(options.threads)
     rows, figures, port = [], {}, free_port()
     with tempfile.TemporaryDirectory() as place:

@@ -10,7 +10,6 @@ JSON for each; the exit status is 1 where an answer was another.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -20,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import httpx
+from tests.campaigns.servers import exit_status, numbers_parser
 from tests.tasks.explain.subjects import RUNS
 
 from seqloom.serving.limits import ServerLimits
@@ -94,9 +94,7 @@ def of_model(url: str, model: str, rounds: int, seed: int) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = numbers_parser(__doc__, rounds=20, seed=0)
     parser.add_argument("--models", nargs="+", default=[*LANGUAGE_MODELS, *PAIRS])
     options = parser.parse_args(words)
     folders = [f"{name}={RUNS / name}" for name in options.models]
@@ -106,6 +104,4 @@ def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     reports = main()
-    for report in reports:
-        print(json.dumps(report))
-    sys.exit(int(any(report["equal"] < report["answers"] for report in reports)))
+    sys.exit(exit_status(reports, all(one["equal"] == one["answers"] for one in reports)))

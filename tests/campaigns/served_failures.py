@@ -11,8 +11,6 @@ raises. Prints one line of JSON for each; the exit status is 1 where one was not
 
 from __future__ import annotations
 
-import argparse
-import json
 import signal
 import socket
 import sys
@@ -29,7 +27,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import openai
-from tests.campaigns.servers import server_process
+from tests.campaigns.servers import exit_status, numbers_parser, server_process
 from tests.serving.conftest import SMALL, write_random_run
 from torch import Tensor, nn
 
@@ -161,10 +159,7 @@ def ended(folder: Path, how: signal.Signals, tokens: int, streams: int = 16) -> 
 
 
 def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--at-once", type=int, default=64)
-    options = parser.parse_args(words)
+    options = numbers_parser(__doc__, clients=100, at_once=64).parse_args(words)
     with tempfile.TemporaryDirectory() as place:
         folder = write_random_run(Path(place) / "small", "text-generation", "gpt", **SMALL)
         return [
@@ -190,6 +185,4 @@ def is_right(reports: Sequence[dict[str, Any]]) -> bool:
 
 if __name__ == "__main__":
     found = main()
-    for report in found:
-        print(json.dumps(report))
-    sys.exit(int(not is_right(found)))
+    sys.exit(exit_status(found, is_right(found)))

@@ -8,8 +8,6 @@ is another by more than 1e-5 and by more than float32 rounds a number of its siz
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.prompts import log_likelihoods, piqa_rows, write_task
-from tests.campaigns.servers import server_process
+from tests.campaigns.servers import exit_status, numbers_parser, server_process
 
 import seqloom
 
@@ -57,11 +55,9 @@ def of_score(run: str, rows: list[dict[str, Any]]) -> list[list[float]]:
 
 
 def main(words: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run")
-    parser.add_argument("piqa")
-    parser.add_argument("piqa_labels")
-    parser.add_argument("--limit", type=int, default=100)
+    parser = numbers_parser(__doc__, limit=100)
+    for name in ("run", "piqa", "piqa_labels"):
+        parser.add_argument(name)
     options = parser.parse_args(words)
     rows = piqa_rows([options.piqa, options.piqa_labels])[: options.limit]
     with (
@@ -86,5 +82,4 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
 
 if __name__ == "__main__":
     report = main()
-    print(json.dumps(report))
-    sys.exit(int(not report["right"]))
+    sys.exit(exit_status([report], report["right"]))

@@ -11,7 +11,6 @@ one line of JSON for each; the exit status is 1 where one was not as it must be.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
@@ -27,7 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from tests.campaigns.servers import ServerProcess, server_process
+from tests.campaigns.servers import ServerProcess, exit_status, numbers_parser, server_process
 from tests.serving.conftest import SMALL, write_random_run
 from tests.serving.test_connections import SLOW
 from tests.serving.test_hostile_requests import BODIES, GOOD, RAW, ROUTES, WRONG_FIELDS
@@ -155,11 +154,7 @@ def of_connections(server: ServerProcess) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--mutated", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(words)
+    options = numbers_parser(__doc__, rounds=6, mutated=500, seed=0).parse_args(words)
     with tempfile.TemporaryDirectory() as name:
         place, found = Path(name), []
         small = write_random_run(place / "gpt", "text-generation", "gpt", **SMALL)
@@ -194,6 +189,4 @@ def is_right(reports: Sequence[dict[str, Any]]) -> bool:
 
 if __name__ == "__main__":
     reports = main()
-    for report in reports:
-        print(json.dumps(report))
-    sys.exit(int(not is_right(reports)))
+    sys.exit(exit_status(reports, is_right(reports)))

@@ -11,7 +11,6 @@ line of JSON for each; the exit status is 1 where one was wrong.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.campaigns.servers import exit_status, numbers_parser
 from tests.serving.conftest import LIMITS, SMALL, write_random_run
 
 from seqloom.serving.server import serving
@@ -113,10 +113,7 @@ def of_bytes(count: int) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--texts", type=int, default=20)
-    parser.add_argument("--undecodable", type=int, default=100_000)
+    parser = numbers_parser(__doc__, seeds=1000, texts=20, undecodable=100_000)
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as place:
         folders = [
@@ -133,8 +130,6 @@ def main(words: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     reports = main()
-    for report in reports:
-        print(json.dumps(report))
     seeds, stops, _ = reports
-    wrong = seeds["equal"] < seeds["seeds"] or stops["right"] < stops["stop_strings"]
-    sys.exit(int(wrong))
+    right = (seeds["equal"], stops["right"]) == (seeds["seeds"], stops["stop_strings"])
+    sys.exit(exit_status(reports, right))

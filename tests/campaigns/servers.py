@@ -1,12 +1,14 @@
-"""`seqloom serve` in a process of its own."""
+"""`seqloom serve` in a process of its own, and the command line of a campaign."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -47,3 +49,18 @@ def server_process(*words: str) -> Iterator[ServerProcess]:
         process.kill()
         process.stderr.close()
         process.wait()
+
+
+def numbers_parser(description: str | None, **numbers: int) -> argparse.ArgumentParser:
+    """The options of a campaign, each a number with this default."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    return parser
+
+
+def exit_status(reports: Sequence[Mapping[str, object]], right: bool) -> int:
+    """Prints each report as a line of JSON; the status is 1 where one was not as it must be."""
+    for report in reports:
+        print(json.dumps(report))
+    return int(not right)
