@@ -52,6 +52,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqloom.arrays import Integers
 from seqloom.config import DataConfig, Pooling, RunConfig
 from seqloom.shapes import IGNORE
 
@@ -203,7 +204,7 @@ class FittedModel(Protocol):
     """A class of models that are estimated from a text in one go, without gradients."""
 
     @classmethod
-    def fit(cls, config: ModelConfig, ids: NDArray[np.integer[Any]]) -> nn.Module:
+    def fit(cls, config: ModelConfig, ids: Integers) -> nn.Module:
         """The model of the texts in one array of ids, each closed by `</s>`."""
         ...
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.arrays import Floats
 from seqloom.data.encoding.sliding_windows import windows
-from seqloom.decoding.answer_spans import Answers, Floats, best_answers
+from seqloom.decoding.answer_spans import Answers, best_answers
 
 CONTEXT = "ab cd  ef g"
 TOKENS = [(0, 2), (3, 5), (5, 7), (7, 8), (7, 9), (10, 11)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqloom.arrays import Floats
 from seqloom.decoding import rescoring
 from seqloom.decoding.rescoring import (
-    Floats,
     Ints,
     NBestLists,
     corners,

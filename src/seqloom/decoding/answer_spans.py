@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from seqloom.arrays import Floats
 
 
 @final

@@ -17,7 +17,8 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from seqloom.arrays import Floats
+
 Ints = NDArray[np.int64]
 Cost = Callable[[Ints], Floats]
 """Sums of statistics `(..., k)` -> the cost `(...)` to be minimised, such as a word error rate."""

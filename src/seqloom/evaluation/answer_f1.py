@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats
+from seqloom.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 from seqloom.evaluation.writing_systems import UNSPACED
 

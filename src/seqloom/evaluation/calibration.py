@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Bools, Floats, Ints
+from seqloom.arrays import Bools, Floats, Ints
 
 BINS = 15
 """As in the paper."""

@@ -26,7 +26,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Bools, Floats, Ints, Numbers
+from seqloom.arrays import Bools, Floats, Ints, Numbers
 from seqloom.evaluation.calibration import gaps
 from seqloom.evaluation.intervals import wilson_interval, with_intervals
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats, Numbers
+from seqloom.arrays import Floats, Numbers
 from seqloom.evaluation.word_errors import bleu_of_sums
 
 BETA = 2.0

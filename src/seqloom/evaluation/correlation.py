@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats
+from seqloom.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypedDict, final
 
 import numpy as np
 
+from seqloom.arrays import Floats
 from seqloom.data.readers.tag_scheme import Scheme, scheme_of, span_tag
-from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats
+from seqloom.arrays import Floats
 
 NORMAL_95 = 1.959964
 """Standard deviations to either side that hold 95 % of a normal distribution."""

@@ -24,9 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqloom.arrays import Floats, Numbers
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluation.arrays import Floats, Numbers
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import (

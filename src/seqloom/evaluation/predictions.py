@@ -7,9 +7,9 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 
+from seqloom.arrays import Numbers
 from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
-from seqloom.evaluation.arrays import Numbers
 from seqloom.long_work import LongWork
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import device_of

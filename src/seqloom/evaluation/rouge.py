@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from seqloom.arrays import Floats
 from seqloom.errors import MissingExtraError
-from seqloom.evaluation.arrays import Floats
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 """F1 of words, of pairs of words, and of the longest common subsequence of words, over the whole text."""

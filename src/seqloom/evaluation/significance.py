@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats, Numbers
+from seqloom.arrays import Floats, Numbers
 from seqloom.evaluation.intervals import bootstrap_weights, percentiles
 
 ScoreFunction = Callable[[Numbers], Floats]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from seqloom.arrays import Floats
 from seqloom.config import BEST
-from seqloom.evaluation.arrays import Floats
 from seqloom.plugins import register
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats, Ints, Numbers
+from seqloom.arrays import Floats, Ints, Numbers
 from seqloom.evaluation.significance import paired_bootstrap
 
 

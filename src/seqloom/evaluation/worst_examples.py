@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Floats
+from seqloom.arrays import Floats
 from seqloom.evaluation.correlation import rank_errors
 from seqloom.protocols import EvaluatedExample
 

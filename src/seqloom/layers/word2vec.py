@@ -33,12 +33,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.arrays import Floats
+
 MOST_NEGATIVES, WIDEST_WINDOW = 31, 32
 TOGETHER = 8
 """Words of an update of CBOW, each of a stream of sentences. All three as in `word2vec.h`."""
 MASK = 2**64 - 1
-
-Floats = NDArray[np.float64]
 
 
 @final

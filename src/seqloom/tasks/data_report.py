@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.arrays import Integers
 from seqloom.data.batching.corpus_store import CorpusStore
-from seqloom.protocols import SpecialIds, Tokenizer
+from seqloom.protocols import SpecialIds, StoredTokenizer, Tokenizer
 from seqloom.shapes import IGNORE
 
 SPLIT_OFF = "split off"
@@ -62,7 +62,7 @@ class DataReport:
     """What a training on the data would be."""
     first_batch: Sequence[Mapping[str, Any]]
     """A few rows of it, as pieces; None if nothing is trained."""
-    errors: list[str]
+    errors: list[str] = field(default_factory=list)
     """What must stop a training, in sentences."""
     tables: list[Table]
     """The same, for people."""
@@ -142,16 +142,22 @@ def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     return pieces
 
 
-def quantiles(values: NDArray[np.integer[Any]]) -> dict[str, int]:
+def tokenizer_figures(tokenizer: StoredTokenizer, unknown: object, **more: object) -> Figures:
+    """`unknown`: the percentage of unknown tokens, or that of each part."""
+    known = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary_size}
+    return {**known, **more, "unknown_percent": unknown}
+
+
+def quantiles(values: Integers) -> dict[str, int]:
     numbers = np.quantile(values, list(QUANTILES.values()), method="higher")
     return {name: int(number) for name, number in zip(QUANTILES, numbers, strict=True)}
 
 
-def unknown_percent(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> float:
+def unknown_percent(ids: Integers, special_ids: SpecialIds) -> float:
     return 100 * count_unknown(ids, special_ids) / max(len(ids), 1)
 
 
-def count_unknown(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> int:
+def count_unknown(ids: Integers, special_ids: SpecialIds) -> int:
     return 0 if special_ids.unk is None else int(np.count_nonzero(ids == special_ids.unk))
 
 
@@ -175,9 +181,7 @@ class CorpusFigures(NamedTuple):
         return figures
 
 
-def leak_errors(
-    name: str, unit: str, hashes: NDArray[np.integer[Any]], train: NDArray[np.integer[Any]]
-) -> list[str]:
+def leak_errors(name: str, unit: str, hashes: Integers, train: Integers) -> list[str]:
     """What is wrong with a split whose examples, given by their hashes, are nearly all in train."""
     known, total = int(np.isin(hashes, train).sum()), len(hashes)
     if known < LEAK * total:

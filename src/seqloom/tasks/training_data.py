@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seqloom import files, manifest
+from seqloom.arrays import Integers
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.errors import FolderError, UsageError, printable
@@ -144,7 +145,7 @@ def record_data(
         manifest.add(folder, run_folder.DATA)
 
 
-def count_ids(ids: NDArray[np.integer[Any]], vocabulary_size: int) -> NDArray[np.int64]:
+def count_ids(ids: Integers, vocabulary_size: int) -> NDArray[np.int64]:
     """`(vocabulary,)`: how often each id occurs."""
     counts = np.zeros(vocabulary_size, np.int64)
     for start in range(0, len(ids), COUNTED_IDS):

@@ -88,7 +88,6 @@ def trained_only(run: RunConfig, folder: Path) -> DataReport:
         tokenizer={},
         training=cost,
         first_batch=[],
-        errors=[],
         tables=tables,
     )
 

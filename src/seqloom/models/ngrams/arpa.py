@@ -26,10 +26,11 @@ from typing import Final, NamedTuple, NoReturn, final
 
 import numpy as np
 
+from seqloom.arrays import Floats, Integers
 from seqloom.errors import DataError, printable
 from seqloom.models.ngrams.arpa_writer import LN10, UNKNOWN
 from seqloom.models.ngrams.ngram import IMPOSSIBLE, Ngram, NgramConfig
-from seqloom.models.ngrams.ngram_counts import EstimatedOrder, Floats, Integers
+from seqloom.models.ngrams.ngram_counts import EstimatedOrder
 
 LINES = 2048
 """Lines that are read at once."""

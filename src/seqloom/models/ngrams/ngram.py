@@ -19,10 +19,11 @@ from typing import Annotated, NamedTuple, Self, cast, final
 import torch
 from torch import Tensor, nn
 
+from seqloom.arrays import Integers
 from seqloom.config import STRICT
 from seqloom.layers.ngram_table import NgramTable
 from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
-from seqloom.models.ngrams.ngram_counts import DISCOUNTS, EstimatedOrder, Integers, estimate
+from seqloom.models.ngrams.ngram_counts import DISCOUNTS, EstimatedOrder, estimate
 from seqloom.models.sizes import named_sizes
 from seqloom.shapes import IGNORE
 

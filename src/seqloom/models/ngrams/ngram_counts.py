@@ -33,10 +33,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqloom.arrays import Floats, Integers
 from seqloom.errors import DataError
-
-Integers = NDArray[np.integer[Any]]
-Floats = NDArray[np.float64]
 
 FALLBACK = (0.5, 1.0, 1.5)
 """D(1), D(2), D(3) where they do not follow from counts of counts (lmplz --discount_fallback)."""

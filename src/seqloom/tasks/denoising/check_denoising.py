@@ -16,6 +16,7 @@ from seqloom.tasks.data_report import (
     pieces_of,
     shown_pieces,
     table_of,
+    tokenizer_figures,
     training_table,
 )
 from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
@@ -61,15 +62,9 @@ def check_denoising(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     return DataReport(
         splits=splits,
         lengths=lengths,
-        tokenizer={
-            "kind": tokenizer.kind,
-            "vocabulary": tokenizer.vocabulary_size,
-            "sentinels": len(tokenizer.sentinels),
-            "unknown_percent": unknown,
-        },
+        tokenizer=tokenizer_figures(tokenizer, unknown, sentinels=len(tokenizer.sentinels)),
         training=training,
         first_batch=first_batch,
-        errors=[],
         tables=[
             table_of("Documents", splits),
             table_of("Length in ids", lengths),

@@ -18,6 +18,7 @@ from seqloom.tasks.data_report import (
     Row,
     pieces_of,
     table_of,
+    tokenizer_figures,
     training_table,
 )
 from seqloom.tasks.fill_mask.training_data import MaskedCorpus, prepare_masked_corpus
@@ -48,14 +49,9 @@ def check_fill_mask(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     return DataReport(
         splits=splits,
         lengths=lengths,
-        tokenizer={
-            "kind": tokenizer.kind,
-            "vocabulary": tokenizer.vocabulary_size,
-            "unknown_percent": unknown,
-        },
+        tokenizer=tokenizer_figures(tokenizer, unknown),
         training=training,
         first_batch=first_batch,
-        errors=[],
         tables=[
             table_of("Documents", splits),
             table_of("Length in ids", lengths),

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqloom.arrays import Floats
 from seqloom.data.batching.corpus_store import CorpusStore
-from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.evaluation.perplexity import perplexity_of
 from seqloom.models.bert import Bert

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from seqloom.arrays import Floats
 from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.long_work import every_few_seconds
@@ -21,8 +21,6 @@ from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import Document, document_batches
 
 logger = logging.getLogger(__name__)
-
-Floats = NDArray[np.float64]
 
 
 def measure_alone(

@@ -19,7 +19,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Bools, Floats
+from seqloom.arrays import Bools, Floats
 from seqloom.evaluation.intervals import ratio_interval, wilson_interval
 from seqloom.tasks.prompting.answers import LogProb
 

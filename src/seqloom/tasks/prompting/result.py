@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from seqloom.evaluation.arrays import Bools, Floats
+from seqloom.arrays import Bools, Floats
 from seqloom.tasks.prompting.choices import Accuracy, Spread, accuracy
 from seqloom.tasks.prompting.template import RenderedRow
 

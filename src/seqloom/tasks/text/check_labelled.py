@@ -23,6 +23,7 @@ from seqloom.tasks.data_report import (
     quantiles,
     shown_pieces,
     table_of,
+    tokenizer_figures,
     training_table,
     unknown_percent,
 )
@@ -93,14 +94,9 @@ def check_labelled(
         labels=labels,
         lengths={"tokens": row_lengths},
         notices=notices + more,
-        tokenizer={
-            "kind": tokenizer.kind,
-            "vocabulary": tokenizer.vocabulary_size,
-            "unknown_percent": unknown,
-        },
+        tokenizer=tokenizer_figures(tokenizer, unknown),
         training=training,
         first_batch=first_batch,
-        errors=[],
         tables=[
             table_of("Examples", splits),
             *_labels_tables(labels, list(splits)),

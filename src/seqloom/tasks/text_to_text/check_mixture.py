@@ -17,6 +17,7 @@ from seqloom.tasks.data_report import (
     Row,
     quantiles,
     table_of,
+    tokenizer_figures,
     training_table,
     unknown_percent,
 )
@@ -71,11 +72,7 @@ def check(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
         splits=tasks,
         lengths=lengths,
         notices=[notice for notice in dict.fromkeys(notices) if not notice.endswith(PROGRESS)],
-        tokenizer={
-            "kind": data.tokenizer.kind,
-            "vocabulary": data.tokenizer.vocabulary_size,
-            "unknown_percent": dict(zip(tasks, unknown, strict=True)),
-        },
+        tokenizer=tokenizer_figures(data.tokenizer, dict(zip(tasks, unknown, strict=True))),
         training=training,
         first_batch=samples,
         errors=batch_errors(batch, data.tokenizer),

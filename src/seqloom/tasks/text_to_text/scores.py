@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from seqloom.arrays import Ints
 from seqloom.config import EvaluateConfig
 from seqloom.data.readers.examples import LabelledText, Question, TaggedWords, TextPair
 from seqloom.data.readers.tag_scheme import OUTSIDE, scheme_of
 from seqloom.errors import counted, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
-from seqloom.evaluation.arrays import Ints
 from seqloom.evaluation.classification import (
     UNSEEN,
     LabelPredictions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
-from seqloom.evaluation.arrays import Floats
+from seqloom.arrays import Floats
 from seqloom.evaluation.corpus_scores import OF_SUMS
 from seqloom.evaluation.intervals import RESAMPLES, bootstrap_intervals, with_intervals
 from seqloom.evaluation.rouge import LEAD, NAMES, lead, rouge

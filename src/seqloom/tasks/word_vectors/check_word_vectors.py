@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from seqloom.arrays import Numbers
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
 from seqloom.tasks.data_report import (
@@ -43,9 +44,10 @@ def check_word_vectors(
     splits, lengths, unknown = CorpusFigures.of(stores, tokenizer.special_ids)
     counts = count_ids(data.corpus.tokens, tokenizer.vocabulary_size)
     counts[: len(SPECIAL_TOKENS)] = 0
-    kept = data.options.kept if isinstance(data, SentenceCorpus) else np.ones(len(counts))
+    kept: Numbers = np.ones(len(counts))
     training: dict[str, object] = {"words": int(counts.sum())}
     if isinstance(data, SentenceCorpus):
+        kept = data.options.kept
         training["words read an epoch"] = round(float((counts * kept).sum()))
         training["pairs an epoch (from its first step)"] = data.pairs_an_epoch()
     else:
@@ -69,7 +71,6 @@ def check_word_vectors(
         tokenizer={**figures, "frequent": frequent},
         training=training,
         first_batch=[],
-        errors=[],
         tables=[
             table_of("Sentences", splits),
             table_of("Length in ids", lengths),

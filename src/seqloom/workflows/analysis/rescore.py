@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
+from seqloom.arrays import Floats
 from seqloom.config import DataConfig, EvaluateConfig
 from seqloom.data.readers.nbest import LARGEST, WRITERS, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import NBestLists, oracle, tune
@@ -40,7 +41,6 @@ GIVEN, WORDS, MEAN = "given", "words", "lm"
 IMPOSSIBLE = -1e4
 """Log-probability of a text that a model holds impossible: a weight can still be multiplied by it."""
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 

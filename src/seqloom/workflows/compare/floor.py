@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqloom.arrays import Numbers
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import SeqloomError
-from seqloom.evaluation.arrays import Numbers
 from seqloom.evaluation.predictions import HeadOutputs, predict_dataset
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import read_resumed

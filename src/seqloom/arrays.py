@@ -1,4 +1,4 @@
-"""The types of the arrays that metrics are computed from."""
+"""The types of arrays."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Integers = NDArray[np.integer[Any]]
+"""Of any size, as ids and counts are stored."""
 Numbers = NDArray[Any]
 """Of whatever type a model or a count has."""
