@@ -151,6 +151,8 @@ class GPT(nn.Module):
 
     carries = False
     """Trained on shuffled windows, each read from the start."""
+    reads_rows = True
+    """Whether the vector of each token is a row of `embedding`. A trained prompt sets it to False."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -194,8 +196,7 @@ class GPT(nn.Module):
         if not tokens.shape[1]:
             return self.embedding(tokens), state
         in_tables = self.config.positions in ("learned", "none")
-        # not with a prompt that was trained, which takes the place of the embedding
-        if state is not None and in_tables and type(self.embedding) is nn.Embedding:
+        if state is not None and in_tables and self.reads_rows:
             found = read_token(self.stack, self._token_embedding, tokens, state)
             if found is not None:
                 return found

@@ -63,7 +63,10 @@ class PromptTuned(nn.Module):
         table = modules[self.embedding_name]
         assert isinstance(table, nn.Embedding)
         self.prompt = nn.Embedding(length, table.embedding_dim)
-        setattr(base, self.embedding_name, PromptedEmbedding(table, self.prompt))
+        # a compiled step reads rows of the table, so the base says that it needs more
+        prompted = {self.embedding_name: PromptedEmbedding(table, self.prompt), "reads_rows": False}
+        for name, value in prompted.items():
+            setattr(base, name, value)
         self.register_state_dict_post_hook(_keep_prompt)  # type: ignore[no-untyped-call]
 
     def begin_with(self, ids: Sequence[int]) -> Self:
