@@ -37,7 +37,11 @@ TALK = [
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("chat")
+    return talker(tmp_path_factory.mktemp("chat"))
+
+
+def talker(place: Path) -> Path:
+    """A checkpoint with a chat template and random weights."""
     run = write_random_run(
         place / "run", "text-generation", "gpt", "bpe", **SMALL | {"context": 256}
     )

@@ -225,7 +225,7 @@ async function masks(asked, given, panel, signal) {
   const [found] = await json(address(asked.name), content, signal);
   const several = Array.isArray(found[0]) ? found : [found];
   several.forEach((mask, number) => {
-    panel.append(bars(`Mask ${number + 1}`, mask.map((one) => ({ name: spelled(one.token_str), share: one.score }))));
+    panel.append(bars(`Mask ${number + 1}`, mask.map((one) => ({ name: spelled(one.token_str.trim() || one.token_str), share: one.score }))));
   });
 }
 
