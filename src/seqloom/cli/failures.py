@@ -47,16 +47,13 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(_of_words(error), 2)
         case SeqloomError():
             return Failure(str(error), error.exit_code)
-    if _is_short_memory(error):
-        reason = one_line(f"{type(error).__name__}: {error}", 200)
-        return Failure(
-            f"memory is short ({reason}); close other programs, raise the limit, or take a smaller batch or"
-            " model",
-            1,
-        )
-    if isinstance(error, OSError) and error.strerror:
-        place = "" if error.filename is None else f"{printable(str(error.filename))}: "
-        return Failure(f"{place}the system refuses ({error.strerror})", 1)
+        case MemoryError() | OSError(errno=errno.ENOMEM):
+            return _short_memory(error)
+        case _ if any(sign in str(error).lower() for sign in SIGNS_OF_SHORT_MEMORY):
+            return _short_memory(error)
+        case OSError(strerror=reason) if reason:
+            place = "" if error.filename is None else f"{printable(str(error.filename))}: "
+            return Failure(f"{place}the system refuses ({reason})", 1)
     return Failure(
         f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1, False
     )
@@ -72,13 +69,13 @@ def _of_words(error: cyclopts.CycloptsError) -> str:
     return f"{said} (see seqloom {verb}{' ' * bool(verb)}--help)"
 
 
-def _is_short_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    said = str(error).lower()
-    return any(sign in said for sign in SIGNS_OF_SHORT_MEMORY)
+def _short_memory(error: BaseException) -> Failure:
+    reason = one_line(f"{type(error).__name__}: {error}", 200)
+    return Failure(
+        f"memory is short ({reason}); close other programs, raise the limit, or take a smaller batch or"
+        " model",
+        1,
+    )
 
 
 def report(failure: Failure) -> int:

@@ -95,11 +95,11 @@ def exit_code(stopped: str | None, to_continue: str = "run the same command agai
 class ReadSettings(NamedTuple):
     """The `--set` of a verb that uses a trained model."""
 
-    data: dict[str, Any]
+    data: dict[str, object]
     """The settings of data.* that were given. The model's own settings may fill in the others."""
     decode: dict[str, Any]
     """The settings of decode.* that were given."""
-    evaluate: dict[str, Any]
+    evaluate: dict[str, object]
     """The settings of evaluate.* that were given."""
     config: DataConfig
     """The settings of data.* that were given, and defaults for the others."""

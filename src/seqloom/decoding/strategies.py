@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, final
+from typing import ClassVar, Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ class BeamSearch:
     """When a whole beam is pruned though something better might come (`DecodeConfig.early_stopping`)."""
     forced: int = 0
     """Tokens at the beginning of each output that the length counts, though they are read with the prompt."""
+    seed: ClassVar[None] = None
+    """Nothing is drawn."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
@@ -76,6 +78,21 @@ class BeamSearch:
     def rows_per_input(self) -> int:
         """Rows that an input begins with."""
         return self.groups
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of an input that are decoded at once."""
+        return self.width
+
+    @property
+    def fewest(self) -> int:
+        """Hypotheses that an input must have."""
+        return 1
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a token is certain once it is chosen."""
+        return self.width == 1
 
     @property
     def likeliest(self) -> int | None:
@@ -283,6 +300,8 @@ class Sampling:
     samples: int = 1
     likeliest = None
     """It looks at all tokens."""
+    in_order = True
+    """Each token is certain once it is drawn."""
 
     def __post_init__(self) -> None:
         if self.samples < 1 or not 0 <= self.seed < 2**63:
@@ -294,6 +313,16 @@ class Sampling:
     @property
     def rows_per_input(self) -> int:
         """Rows that an input begins with."""
+        return self.samples
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of an input that are decoded at once."""
+        return self.samples
+
+    @property
+    def fewest(self) -> int:
+        """Hypotheses that an input must have."""
         return self.samples
 
     def single(self) -> Sampling:

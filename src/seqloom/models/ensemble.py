@@ -72,14 +72,7 @@ class Ensemble(nn.Module):
         """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those
         tokens."""
 
-        def call(model: nn.Module, before: State) -> tuple[Tensor, State]:
-            logits, after = model(tokens, before)
-            # those of a model that knows log p of a target are log p of all
-            if isinstance(model, TargetScorer):
-                return logits, after
-            return logits.log_softmax(dim=-1), after
-
-        return self._mixed(call, state)
+        return self._mixed(lambda model, before: all_log_probs(model, tokens, before), state)
 
     def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens, targets `(rows, steps)` -> log p of each target, and the state after."""
@@ -99,6 +92,13 @@ class Ensemble(nn.Module):
         weights = self.weights.log().to(log_probs.dtype)
         mixed = (log_probs + weights.view(-1, *[1] * (log_probs.dim() - 1))).logsumexp(dim=0)
         return mixed, tuple(after for _, after in called)
+
+
+def all_log_probs(model: nn.Module, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after."""
+    logits, state = model(tokens, state)
+    # those of a model that knows log p of a target are log p of all
+    return logits if isinstance(model, TargetScorer) else logits.log_softmax(dim=-1), state
 
 
 def _member(content: Fields) -> nn.Module:
@@ -129,8 +129,6 @@ def log_probs_with_gradient(
         parts = [log_probs_with_gradient(member, inputs, targets) for member in model.members]
         mixed = torch.stack(parts)
         return (mixed + model.weights.log().to(mixed.dtype)[:, None, None]).logsumexp(dim=0)
-    log_probs, _ = model(inputs, state)
-    if not isinstance(model, TargetScorer):
-        log_probs = log_probs.log_softmax(dim=-1)
+    log_probs, _ = all_log_probs(model, inputs, state)
     chosen: Tensor = log_probs.gather(-1, targets[..., None])[..., 0]
     return chosen

@@ -8,7 +8,7 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.logits_processors import logits_processors, registered_processors
-from seqloom.decoding.strategies import Sampling, Strategy, strategy_of
+from seqloom.decoding.strategies import Strategy, strategy_of
 from seqloom.decoding.string_constraints import Spelling, ban, begin, stop_strings
 from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
@@ -47,7 +47,7 @@ def idle_decoding(decode: DecodeConfig) -> dict[str, str]:
 
 def require_hypotheses(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
     """The hypotheses of an input. Raises SeqloomError if the rules left none, or not every sample."""
-    if len(found) < (strategy.samples if isinstance(strategy, Sampling) else 1):
+    if len(found) < strategy.fewest:
         raise SeqloomError(
             "the rules must leave a token that may come next, but they left none; "
             "make decode.ban, begin, min_length or no_repeat_ngram weaker"

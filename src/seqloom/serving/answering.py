@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, final
 
 from starlette.types import Receive
 
-from seqloom.serving.engine import Job, OverloadedError, StoppedError
+from seqloom.serving.engine import Finish, Job, OverloadedError, StoppedError
 from seqloom.serving.http_errors import RequestError, of_error
 from seqloom.serving.served_models import ServedModel
 
@@ -38,11 +38,11 @@ class Answering:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._jobs: Sequence[Job] = ()
 
-    def listener(self, job: int) -> Callable[[Any], None]:
+    def listener(self, job: int) -> Finish:
         """What the thread of the engine calls while a job goes on."""
         return lambda content: self._put(Event(job, content))
 
-    def finisher(self, job: int) -> Callable[[Any], None]:
+    def finisher(self, job: int) -> Finish:
         """What it calls at the end of a job."""
         return lambda content: self._put(Event(job, content, final=True))
 
@@ -53,10 +53,8 @@ class Answering:
         """Raises RequestError where the engine takes no more."""
         try:
             self._engine.submit(jobs)
-        except OverloadedError as error:
-            raise RequestError(429, str(error)) from None
-        except StoppedError as error:
-            raise RequestError(503, str(error)) from None
+        except (OverloadedError, StoppedError) as error:
+            raise of_error(error, {}) from None
         self._jobs = jobs
 
     @property
@@ -72,8 +70,6 @@ class Answering:
             event = await self._events.get()
             if event is None:
                 raise ClientLeftError
-            if isinstance(event.content, StoppedError):
-                raise RequestError(503, str(event.content))
             if isinstance(event.content, Exception):
                 raise of_error(event.content, self._served.folders)
             left -= event.final

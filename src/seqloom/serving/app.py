@@ -19,8 +19,7 @@ from seqloom.serving.traces import KeptTraces
 from seqloom.version import VERSION
 
 
-async def request_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
+async def request_error(_: Request, error: RequestError) -> Response:
     headers = error.headers
     if error.status in (408, 413):
         headers["Connection"] = "close"
@@ -38,8 +37,7 @@ async def client_left(request: Request, _: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def no_route(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def no_route(_: Request, error: HTTPException) -> Response:
     status = error.status_code
     message = {404: "there is no such route", 405: "this route does not take that method"}
     wrong = RequestError(status, message.get(status, "the request is not what it must be"))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from seqloom.json_values import as_list, as_text, field_of
 from seqloom.protocols import StoredTokenizer
 from seqloom.serving.http_errors import invalid
 
@@ -31,11 +32,12 @@ from it before."""
 
 def template_of(tokenizer: StoredTokenizer) -> str | None:
     """The chat template that came with a tokenizer, of several the one called default."""
-    content = tokenizer.tokenizer_config.get("chat_template")
-    if isinstance(content, list):
-        named = [one for one in content if isinstance(one, dict) and one.get("name") == "default"]
-        content = named[0].get("template") if named else None
-    return content if isinstance(content, str) and len(content) <= LONGEST_TEMPLATE else None
+    content: object = tokenizer.tokenizer_config.get("chat_template")
+    for named_template in as_list(content) or ():
+        if field_of(named_template, "name") == "default":
+            content = field_of(named_template, "template")
+    template = as_text(content)
+    return template if template is not None and len(template) <= LONGEST_TEMPLATE else None
 
 
 def chat_ids(
@@ -81,9 +83,7 @@ def set_aside(content: str, anywhere: re.Pattern[str], names: Sequence[str]) -> 
 
 def named(token: object) -> str:
     """The name of a special token, which may be an object with its options."""
-    if isinstance(token, Mapping):
-        token = token.get("content")
-    return token if isinstance(token, str) else ""
+    return as_text(token) or as_text(field_of(token, "content")) or ""
 
 
 def rendered(template: str, values: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 
@@ -27,8 +27,12 @@ from seqloom.protocols import Decodable, State
 
 logger = logging.getLogger(__name__)
 
-Finish = Callable[[Any], None]
+Finish = Callable[[object], None]
 """Is given the result of a job, or the exception that it failed with, in the thread of the engine."""
+
+
+Read = Callable[[Sequence[Any]], Sequence[object]]
+"""Any number of inputs, of several jobs, to one output for each."""
 
 
 class OverloadedError(SeqloomError):
@@ -63,11 +67,12 @@ class WritingJob:
 class ReadingJob:
     """Inputs that a model reads."""
 
-    read: Callable[[Sequence[Any]], Sequence[Any]]
-    """Any number of inputs, of several jobs, to one output for each."""
+    rows: ClassVar[int] = 0
+    """Of those that are decoded."""
+    read: Read
     together: Hashable
     """Jobs of which this is equal may be read in one call of `read`."""
-    inputs: Sequence[Any]
+    inputs: Sequence[object]
     tokens: int
     """About how many there are in the inputs."""
     finish: Finish
@@ -119,8 +124,8 @@ class Submission:
 class Engine:
     """A model and its thread. It runs until `stop`."""
 
-    def __init__(self, model: Any, limits: EngineLimits, name: str = "engine") -> None:
-        self._model: Decodable = model
+    def __init__(self, model: Decodable, limits: EngineLimits, name: str = "engine") -> None:
+        self._model = model
         self._limits = limits
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Submission, Job]] = deque()
@@ -149,10 +154,10 @@ class Engine:
     def submit(self, jobs: Sequence[Job]) -> None:
         """Takes the jobs of one request, all or none. Each is finished, unless it is cancelled. Raises
         OverloadedError where too many requests wait."""
-        rows = [job.rows for job in jobs if isinstance(job, WritingJob)]
-        if max(rows, default=0) > self._limits.rows:
+        rows = max((job.rows for job in jobs), default=0)
+        if rows > self._limits.rows:
             raise UsageError(
-                f"a text must need at most {self._limits.rows} rows, but one needs {max(rows)}"
+                f"a text must need at most {self._limits.rows} rows, but one needs {rows}"
             )
         submission = Submission(jobs)
         with self._changed:

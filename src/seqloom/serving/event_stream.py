@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any, final
+from collections.abc import AsyncIterator, Mapping
+from typing import final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,7 +25,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        objects: AsyncIterator[dict[str, Any]],
+        objects: AsyncIterator[Mapping[str, object]],
         answering: Answering,
         seconds: float,
         metrics: Metrics,
@@ -61,6 +61,6 @@ class EventStream(Response):
         await write(b"", more=False)
 
 
-def event(content: dict[str, Any]) -> bytes:
+def event(content: Mapping[str, object]) -> bytes:
     """JSON in ASCII, so that no proxy can tear a character."""
     return b"data: " + json.dumps(content).encode() + b"\n\n"

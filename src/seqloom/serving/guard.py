@@ -11,9 +11,9 @@ import contextlib
 import hmac
 import json
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -105,7 +105,7 @@ class Guard:
         finally:
             self.running -= 1
 
-    def _check(self, scope: Scope, headers: MutableMapping[str, str], origin: str) -> None:
+    def _check(self, scope: Scope, headers: Mapping[str, str], origin: str) -> None:
         """Raises RequestError for a request that is not let in."""
         path = str(scope["path"])
         if scope["http_version"] not in ("1.0", "1.1"):
@@ -146,7 +146,7 @@ class Guard:
     def _may_call(self, host: str) -> bool:
         return "*" in self._access.hosts or host_name(host) in self._access.hosts
 
-    def _is_own(self, origin: str, headers: MutableMapping[str, str]) -> bool:
+    def _is_own(self, origin: str, headers: Mapping[str, str]) -> bool:
         """Whether a page of this server asks."""
         return origin.partition("://")[2] == headers.get("host", "")
 
@@ -241,7 +241,7 @@ def is_open(method: str, path: str) -> bool:
     return path in OPEN or (method in ("GET", "HEAD") and path in FILES)
 
 
-def headers_of(scope: Scope) -> MutableMapping[str, Any]:
+def headers_of(scope: Scope) -> dict[str, str]:
     """The headers by name; of those that stand several times all, joined, so that none of them counts
     alone."""
     found: dict[str, str] = {}

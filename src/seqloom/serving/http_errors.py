@@ -6,11 +6,11 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
 from seqloom.errors import SeqloomError, bounded, printable
+from seqloom.serving.engine import OverloadedError, StoppedError
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class RequestError(Exception):
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, object]:
         """As OpenAI writes it."""
         default = "server_error" if self.status >= 500 else KINDS[400]
         return {
@@ -54,8 +54,8 @@ def invalid(param: str, message: str, code: str | None = None) -> RequestError:
 def of_validation(error: ValidationError) -> RequestError:
     """400 for the first field that does not have the right type, or that nobody knows."""
     problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    names = [part for part in problem["loc"] if isinstance(part, str)]
-    field = printable(names[0])[:100] if names else "body"
+    place = problem["loc"]
+    field = printable(str(place[0]))[:100] if place else "body"
     if problem["type"] == "extra_forbidden":
         return invalid(field, "is not known here, or not supported; leave it out")
     return invalid(field, f"is not what it must be: {problem['msg'][:300]}")
@@ -64,13 +64,18 @@ def of_validation(error: ValidationError) -> RequestError:
 def of_error(error: Exception, folders: Mapping[str, str]) -> RequestError:
     """What a model, or its settings, said about a request. Only messages of ours are passed on, with names of
     models in place of their `folders`."""
-    if isinstance(error, RequestError):
-        return error
-    if isinstance(error, SeqloomError) and error.exit_code == 2:
-        message = str(error)
-        for folder, name in folders.items():
-            message = message.replace(folder, name)
-        return RequestError(400, message)
+    match error:
+        case RequestError():
+            return error
+        case OverloadedError():
+            return RequestError(429, str(error))
+        case StoppedError():
+            return RequestError(503, str(error))
+        case SeqloomError(exit_code=2):
+            message = str(error)
+            for folder, name in folders.items():
+                message = message.replace(folder, name)
+            return RequestError(400, message)
     logger.error(f"a request failed: {type(error).__name__}{where(error)}")
     return RequestError(500, "the model failed on this request; the log of the server says how")
 

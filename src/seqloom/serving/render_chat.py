@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from typing import Any
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -26,7 +25,7 @@ def refuse(message: str) -> None:
     raise TemplateError(message)
 
 
-def render(template: str, values: dict[str, Any]) -> str:
+def render(template: str, values: dict[str, object]) -> str:
     """Blocks are trimmed as in transformers, for which templates are written."""
     sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     sandbox.globals["raise_exception"] = refuse

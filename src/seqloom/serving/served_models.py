@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from torch import nn
-
 from seqloom.errors import UsageError, printable
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.serving.chat_prompt import template_of
@@ -20,9 +18,7 @@ from seqloom.serving.http_errors import RequestError
 from seqloom.serving.limits import ServerLimits
 from seqloom.tasks.encoders.elmo_vectors import ElmoVectors
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
-from seqloom.tasks.explain.explained_model import ExplainedModel
 from seqloom.tasks.fill_mask.mask_filler import MaskFiller
-from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.model import TextModel, TrainedModel, load
 
@@ -153,7 +149,7 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
         if not isinstance(model, TrainedModel):
             raise UsageError(f"{printable(folder)}: a model of a plugin's task cannot be served")
         # before the thread of the engine owns the model
-        pictures = model.shows() if isinstance(model, ExplainedModel | ImageClassifier) else ()
+        pictures = model.shows()
         engine_limits = EngineLimits(
             rows=limits.rows, queue=limits.queue, batch_tokens=limits.batch_tokens
         )
@@ -163,18 +159,11 @@ def open_models(places: Sequence[str], limits: ServerLimits, device: str) -> Ser
                 model=model,
                 task=model.task,
                 run=model.run if isinstance(model, TextModel) else None,
-                engine=Engine(_decoder(model), engine_limits, name),
+                engine=Engine(model.decoder(), engine_limits, name),
                 pictures=tuple(pictures),
             )
         )
     return ServedModels(models)
-
-
-def _decoder(model: TrainedModel) -> nn.Module:
-    """What writes its texts."""
-    if isinstance(model, LanguageModel):
-        return model.run.decoder(model.run.decode_settings({}))
-    return model.model
 
 
 def name_and_folder(place: str) -> tuple[str, str]:

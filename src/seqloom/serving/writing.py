@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, TypedDict, cast, final
 
 import torch
 
@@ -13,18 +13,27 @@ from seqloom.decoding.generate import Observer, Search, search
 from seqloom.decoding.hypotheses import DecodingStep, Hypothesis
 from seqloom.decoding.logits_processors import most_likely
 from seqloom.decoding.long_context import search_windows
-from seqloom.decoding.strategies import BeamSearch, Strategy
+from seqloom.decoding.strategies import Strategy
 from seqloom.errors import SeqloomError
 from seqloom.protocols import State, Tokenizer, context_of, device_of, read_source
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.serving.engine import WritingJob
+from seqloom.serving.engine import Finish, WritingJob
 from seqloom.serving.http_errors import RequestError
 from seqloom.tasks.language_modeling.streamed_text import IncrementalText, StreamedText
 from seqloom.tasks.translation.translate import longest_output
 
 IMPOSSIBLE = -9999.0
 """Stands for log p of what is impossible, as JSON has no infinity."""
+
+
+class LogProbs(TypedDict):
+    """Numbers of tokens, as /v1/completions shows them."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
 
 
 class NewToken(NamedTuple):
@@ -38,18 +47,13 @@ class NewToken(NamedTuple):
     """The most likely ids in its place."""
 
 
-def rows_of(strategy: Strategy) -> int:
-    """The most rows that a search decodes at once."""
-    return strategy.width if isinstance(strategy, BeamSearch) else strategy.samples
-
-
 def continuation(
     run: LoadedRun,
     prompt: Sequence[int],
     decode: DecodeConfig,
     new_tokens: int,
     watch: Observer | None,
-    finish: Callable[[Any], None],
+    finish: Finish,
 ) -> WritingJob:
     """The job of a language model that goes on with a prompt."""
     options = generation_options(decode, run.tokenizer)
@@ -58,14 +62,14 @@ def continuation(
         context, device = context_of(run.model), device_of(cast(Any, run.model))
         return search_windows([prompt], new_tokens, options, context, device, watch)
 
-    return WritingJob(search=searching, rows=rows_of(options.strategy), finish=finish)
+    return WritingJob(search=searching, rows=options.strategy.most_rows, finish=finish)
 
 
 def output_for_source(
     run: LoadedRun,
     source: Sequence[int],
     decode: DecodeConfig,
-    finish: Callable[[Any], None],
+    finish: Finish,
     watch: Observer | None = None,
 ) -> WritingJob:
     """The job of a model of text pairs. Raises UsageError where the source is too long."""
@@ -79,7 +83,7 @@ def output_for_source(
     def searching() -> Search:
         return search([[*special_ids.bos]], [longest], options, device, watch)
 
-    rows = rows_of(options.strategy)
+    rows = options.strategy.most_rows
     return WritingJob(search=searching, first_state=first_state, rows=rows, finish=finish)
 
 
@@ -174,13 +178,13 @@ class WrittenText:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def logprobs(self, first: int = 0) -> dict[str, Any]:
+    def logprobs(self, first: int = 0) -> LogProbs:
         """Of all tokens from this one on, as /v1/completions shows them: that of the end too, as OpenAI has
         it, and lm-evaluation-harness counts on."""
         offsets = [*self.offsets, *(self._offset for _ in self.ending)]
         return logprobs_of(self._tokenizer, [*self.tokens, *self.ending][first:], offsets[first:])
 
-    def new_logprobs(self) -> dict[str, Any]:
+    def new_logprobs(self) -> LogProbs:
         """Of the tokens since the last call."""
         first, self._told = self._told, len(self.tokens) + len(self.ending)
         return self.logprobs(first)
@@ -188,8 +192,8 @@ class WrittenText:
 
 def logprobs_of(
     tokenizer: Tokenizer, tokens: Sequence[NewToken], offsets: Sequence[int]
-) -> dict[str, Any]:
-    top_logprobs = []
+) -> LogProbs:
+    top_logprobs: list[dict[str, float] | None] = []
     for token in tokens:
         top: dict[str, float] = {}
         for id, log_prob in token.top:
@@ -200,4 +204,14 @@ def logprobs_of(
         "token_logprobs": [token.log_prob for token in tokens],
         "top_logprobs": top_logprobs,
         "text_offset": list(offsets),
+    }
+
+
+def both(first: LogProbs, second: LogProbs) -> LogProbs:
+    """Those of the one text after those of the other."""
+    return {
+        "tokens": first["tokens"] + second["tokens"],
+        "token_logprobs": first["token_logprobs"] + second["token_logprobs"],
+        "top_logprobs": first["top_logprobs"] + second["top_logprobs"],
+        "text_offset": first["text_offset"] + second["text_offset"],
     }

@@ -61,6 +61,14 @@ class TrainedModel:
         folder = printable(str(self.folder))
         return f"<{self.task}: {self.model_type} of {parameters:,} parameters in {folder}; {verbs}>"
 
+    def shows(self) -> list[str]:
+        """The pictures that there are of it, the default one first."""
+        return []
+
+    def decoder(self) -> nn.Module:
+        """What writes its texts."""
+        return self.model
+
     if not TYPE_CHECKING:  # a type checker shall still find a wrong name
 
         def __getattr__(self, name: str) -> Any:

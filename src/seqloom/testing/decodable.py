@@ -172,7 +172,6 @@ class DecodableLaws:
             )
 
     def the_two_halves_are_the_call(self) -> None:
-        assert isinstance(self.model, NeuralDecodable)
         logits, _ = self.model(self.more, self.begin())
         hidden, _ = self.model.read(self.more, self.begin())
         assert_close(self.model.output.logits(hidden), logits)
@@ -368,13 +367,12 @@ class DecodableLaws:
 
 def shared_parts(state: State) -> list[Shared[Any]]:
     """The `Shared` parts of a state."""
-    if isinstance(state, Shared):
-        return [state]
-    return (
-        [part for inner in state for part in shared_parts(inner)]
-        if isinstance(state, tuple)
-        else []
-    )
+    match state:
+        case Shared():
+            return [state]
+        case tuple():
+            return list(itertools.chain.from_iterable(map(shared_parts, state)))
+    return []
 
 
 def check_decodable(

@@ -114,7 +114,7 @@ def explain(
         put(line)
 
 
-def _choose(given: dict[str, Any], show: str) -> None:
+def _choose(given: dict[str, object], show: str) -> None:
     """Of an option that names a picture. Raises UsageError if another one is asked for."""
     if given.setdefault("show", show) != show:
         raise UsageError(

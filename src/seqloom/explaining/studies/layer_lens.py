@@ -57,7 +57,7 @@ def lens(model: nn.Module, log_probs: Callable[[], Tensor]) -> Tensor:
     found = []
     for state in states:
 
-        def ended(_: nn.Module, given: Any, output: Any, state: Tensor = state) -> Any:
+        def ended(_: nn.Module, given: object, output: Any, state: Tensor = state) -> object:
             return state, output[1]
 
         handle = blocks[-1].register_forward_hook(ended)

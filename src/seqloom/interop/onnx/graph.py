@@ -203,7 +203,7 @@ class _OneInput(nn.Module):
         return self.module(*inputs)
 
 
-def _cummax(values: Any, dim: int) -> tuple[Any, Any]:
+def _cummax(values: object, dim: int) -> tuple[object, object]:
     """`torch.cummax` of `(rows, steps)` along the steps, which torch's exporter lacks: the largest of all
     values up to a step. Its indices are not computed."""
     from onnxscript import opset18

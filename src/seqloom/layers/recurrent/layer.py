@@ -14,7 +14,6 @@ from seqloom.errors import UsageError
 from seqloom.layers.recurrent.batch_norm import StepBatchNorm
 from seqloom.layers.recurrent.cell_operations import EPSILON, LayerWeights
 from seqloom.layers.recurrent.cells import (
-    LSTM,
     Cell,
     CellNorm,
     CellOps,
@@ -84,7 +83,7 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         self.forget_bias, self.forget_shift = forget_bias, forget_shift
         self.chrono_steps = chrono_steps
-        if projection is not None and not isinstance(cell, LSTM):
+        if projection is not None and cell.state_count == 1:
             raise UsageError("projection needs the cell lstm: no other has one")
         self.cell, self.width, self.normalisation = cell, width, normalisation
         self.output_width = width if projection is None else projection

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import Any, Literal, Self, cast, final
+from typing import Literal, Self, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +87,7 @@ class RecurrentStackConfig:
     2016)."""
 
     @classmethod
-    def of(cls, config: object, input_width: int, width: int, **more: Any) -> Self:
+    def of(cls, config: object, input_width: int, width: int, **more: object) -> Self:
         """The layers of a model whose configuration has fields of the same names; `more` comes first."""
         names = {field.name for field in fields(cls)}
         shared = {name: value for name, value in vars(config).items() if name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, final
+from typing import Literal, Self, final
 
 from torch import nn
 
@@ -45,7 +45,7 @@ class BlockConfig:
     """Whether the block looks at an encoder too."""
 
     @classmethod
-    def of(cls, config: object, **more: Any) -> Self:
+    def of(cls, config: object, **more: object) -> Self:
         """The blocks of a model whose configuration has fields of the same names; `more` comes first."""
         names = {field.name for field in fields(cls)}
         shared = {name: value for name, value in vars(config).items() if name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from seqloom.errors import FolderError
 from seqloom.files import parse_json
+from seqloom.json_values import as_object
 from seqloom.serving.http_errors import RequestError, of_validation
 
 M = TypeVar("M", bound=BaseModel)
@@ -100,8 +101,8 @@ class EmbeddingBody(Body):
 class TaskBody(Body):
     """POST / and /models/NAME"""
 
-    inputs: Any
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    inputs: object
+    parameters: dict[str, object] = Field(default_factory=dict)
     # feature-extraction has its parameters beside the inputs
     normalize: bool | None = None
     truncate: bool | None = None
@@ -146,15 +147,15 @@ class GenerateBody(Body):
 
     model: str | None = None
     prompts: list[str]
-    decode: dict[str, Any] = Field(default_factory=dict)
+    decode: dict[str, object] = Field(default_factory=dict)
 
 
 class PredictBody(Body):
     """POST /api/predict"""
 
     model: str | None = None
-    inputs: list[Any]
-    decode: dict[str, Any] = Field(default_factory=dict)
+    inputs: list[object]
+    decode: dict[str, object] = Field(default_factory=dict)
 
 
 class ExplainBody(Body):
@@ -196,13 +197,13 @@ class RescoreBody(Body):
     """POST /api/rescore"""
 
     model: str | None = None
-    lists: list[dict[str, Any]]
+    lists: list[dict[str, object]]
     """As in a file of n-best lists: id, nbest, ref, source."""
     weights: str | None = None
     metric: str = "wer"
 
 
-def plain_json(content: bytes) -> Any:
+def plain_json(content: bytes) -> object:
     """Raises RequestError for what is no JSON, or has a key twice, or a number that is not finite."""
     try:
         # bytes of another encoding would be read too
@@ -225,13 +226,13 @@ async def read_body(request: Request, kind: type[M]) -> M:
 
 
 def parsed(content: bytes, kind: type[M]) -> M:
-    plain = plain_json(content)
-    if not isinstance(plain, dict):
+    plain = as_object(plain_json(content))
+    if plain is None:
         raise RequestError(400, "the body must be a JSON object", "body")
     return checked(plain, kind)
 
 
-def checked(plain: dict[str, Any], kind: type[M]) -> M:
+def checked(plain: dict[str, object], kind: type[M]) -> M:
     try:
         return kind.model_validate(plain)
     except ValidationError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +16,7 @@ from seqloom.serving.limits import ServerLimits
 from seqloom.serving.routes.bodies import ChatBody, Message, read_body
 from seqloom.serving.routes.completions import (
     Asked,
+    Choice,
     Completions,
     checked_prompts,
     decode_config,
@@ -66,8 +66,8 @@ async def chat_completions(request: Request) -> Response:
         whole = await completions.whole()
     choices = []
     for choice in whole["choices"]:
-        message = {"role": "assistant", "content": choice.pop("text")}
-        choices.append({**choice, "message": message})
+        message = {"role": "assistant", "content": choice["text"]}
+        choices.append(turn(choice) | {"message": message})
     return JSONResponse({**whole, "object": "chat.completion", "choices": choices})
 
 
@@ -77,16 +77,25 @@ def text_of(message: Message) -> str:
     return "".join(part.text for part in message.content)
 
 
-async def deltas(completions: Completions) -> AsyncIterator[dict[str, Any]]:
+def turn(choice: Choice) -> dict[str, object]:
+    """A choice without its text."""
+    return {
+        "index": choice["index"],
+        "logprobs": choice["logprobs"],
+        "finish_reason": choice["finish_reason"],
+    }
+
+
+async def deltas(completions: Completions) -> AsyncIterator[dict[str, object]]:
     """The pieces of a completion as chat clients read them: the first of each choice says whose turn it
     is."""
     begun: set[int] = set()
     async for piece in completions.pieces():
         choices = []
         for choice in piece["choices"]:
-            delta = {"content": choice.pop("text")}
+            delta = {"content": choice["text"]}
             if choice["index"] not in begun:
                 delta = {"role": "assistant", **delta}
                 begun.add(choice["index"])
-            choices.append({**choice, "delta": delta})
+            choices.append(turn(choice) | {"delta": delta})
         yield {**piece, "object": "chat.completion.chunk", "choices": choices}

@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import NotRequired, TypedDict, final
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.strategies import Sampling, Strategy, strategy_of
+from seqloom.decoding.strategies import Strategy, strategy_of
 from seqloom.errors import SeqloomError
+from seqloom.json_values import several_texts
 from seqloom.protocols import context_of
 from seqloom.run_file import parse
 from seqloom.runs.run_folder import LoadedRun
@@ -24,14 +25,37 @@ from seqloom.serving.prompt_scores import ScoredPrompt, score_prompts
 from seqloom.serving.routes.bodies import SamplingFields
 from seqloom.serving.served_models import ServedModel
 from seqloom.serving.writing import (
+    LogProbs,
     NewToken,
     WrittenText,
+    both,
     continuation,
     hypotheses_of,
     logprobs_of,
     watch_tokens,
 )
 from seqloom.tasks.language_modeling.generate import prompt_ids
+
+
+class Choice(TypedDict):
+    """One output, or a piece of it."""
+
+    index: int
+    text: str
+    logprobs: LogProbs | None
+    finish_reason: str | None
+
+
+class CompletionObject(TypedDict):
+    """An answer, or a piece of one."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Choice]
+    seed: NotRequired[int]
+    usage: NotRequired[dict[str, int]]
 
 
 @final
@@ -58,15 +82,10 @@ class Asked:
     def strategy(self) -> Strategy:
         return strategy_of(self.decode)
 
-    @property
-    def single_steps(self) -> bool:
-        """Whether tokens are certain as they come: not in a beam."""
-        return isinstance(self.strategy, Sampling) or self.strategy.width == 1
-
 
 def decode_config(asked: SamplingFields, limits: ServerLimits) -> DecodeConfig:
     """What a request says about sampling. Raises RequestError for what does not go together."""
-    stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+    stops = several_texts([] if asked.stop is None else asked.stop)
     if len(stops) > limits.stop_strings:
         raise invalid("stop", f"must be at most {limits.stop_strings} strings, but is {len(stops)}")
     if any(not 1 <= len(stop) <= limits.stop_length for stop in stops):
@@ -76,7 +95,7 @@ def decode_config(asked: SamplingFields, limits: ServerLimits) -> DecodeConfig:
         raise invalid("n", f"must be at most {limits.rows}, but is {n}")
     if beams > limits.rows:
         raise invalid("num_beams", f"must be at most {limits.rows}, but is {beams}")
-    content: dict[str, Any] = {"stop": stops, "n_best": n}
+    content: dict[str, object] = {"stop": stops, "n_best": n}
     if asked.repetition_penalty is not None:
         content["repetition_penalty"] = asked.repetition_penalty
     sampling = {
@@ -191,7 +210,7 @@ class Completions:
 
     def _writing(self, number: int, read: Sequence[int]) -> Job:
         asked, watch = self.asked, None
-        if asked.single_steps and (asked.stream or asked.logprobs is not None):
+        if asked.strategy.in_order and (asked.stream or asked.logprobs is not None):
             watch = watch_tokens(self.answering.listener(2 * number), asked.logprobs)
         finish = self.answering.finisher(2 * number)
         try:
@@ -219,7 +238,7 @@ class Completions:
             finish=self.answering.finisher(2 * number + 1),
         )
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> CompletionObject:
         """The answer in one object."""
         async for event in self.answering.events():
             self._take(event)
@@ -230,7 +249,7 @@ class Completions:
         ]
         return self._object(choices) | {"usage": self.usage}
 
-    async def pieces(self) -> AsyncIterator[dict[str, Any]]:
+    async def pieces(self) -> AsyncIterator[CompletionObject]:
         """The answer in pieces: texts as they come, then how each ended."""
         asked = self.asked
         if asked.echo:
@@ -282,7 +301,7 @@ class Completions:
             self.metrics.generated_tokens += len(hypothesis.tokens)
         return added
 
-    def _prompt_logprobs(self, prompt: int) -> dict[str, Any]:
+    def _prompt_logprobs(self, prompt: int) -> LogProbs:
         """Those of a prompt that is echoed. Nothing predicts its first token where no mark begins a text."""
         run, given = self.asked.run, self.asked.prompts[prompt]
         text = WrittenText(run.tokenizer, (), ())
@@ -295,7 +314,7 @@ class Completions:
             content["token_logprobs"][place] = content["top_logprobs"][place] = None
         return content
 
-    def _choice(self, prompt: int, sample: int) -> dict[str, Any]:
+    def _choice(self, prompt: int, sample: int) -> Choice:
         asked, output = self.asked, self.outputs[prompt][sample]
         text, logprobs = output.text, None
         if asked.echo:
@@ -303,13 +322,12 @@ class Completions:
         if asked.logprobs is not None:
             logprobs = output.logprobs()
             if asked.echo:
-                before = self._prompt_logprobs(prompt)
-                logprobs = {name: before[name] + logprobs[name] for name in logprobs}
+                logprobs = both(self._prompt_logprobs(prompt), logprobs)
         return self._numbered(prompt, sample, text, logprobs, self._finished[prompt][sample])
 
     def _piece(
         self, prompt: int, sample: int, text: str, reason: str | None = None
-    ) -> dict[str, Any]:
+    ) -> CompletionObject:
         output, logprobs = self.outputs[prompt][sample], None
         if self.asked.logprobs is not None:
             logprobs = output.new_logprobs()
@@ -320,21 +338,21 @@ class Completions:
         prompt: int,
         sample: int,
         text: str,
-        logprobs: dict[str, Any] | None,
+        logprobs: LogProbs | None,
         reason: str | None,
-    ) -> dict[str, Any]:
+    ) -> Choice:
         index = prompt * len(self.outputs[prompt]) + sample
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        content = {
+    def _object(self, choices: list[Choice]) -> CompletionObject:
+        content: CompletionObject = {
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
             "model": self.asked.served.name,
             "choices": choices,
         }
-        if isinstance(self.asked.strategy, Sampling):
+        if self.asked.strategy.seed is not None:
             content["seed"] = self.asked.strategy.seed
         return content
 

@@ -50,7 +50,7 @@ async def explain(request: Request) -> Response:
     tokens = await run_in_threadpool(check_size, served, inputs, look, limits)
     given: Any = image_of(inputs) if isinstance(served.model, ImageClassifier) else inputs
 
-    def read(chunk: Sequence[Any]) -> list[Explanation]:
+    def read(chunk: Sequence[object]) -> list[Explanation]:
         # attributions need gradients, which the thread of the engine does not keep
         with torch.inference_mode(False):
             return [looked_at(served, given, look) for given in chunk]

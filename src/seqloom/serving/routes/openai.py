@@ -45,7 +45,7 @@ async def one_model(request: Request, name: str) -> Response:
     return JSONResponse(described(request.app.state.models.named(name)))
 
 
-def described(served: ServedModel) -> dict[str, Any]:
+def described(served: ServedModel) -> dict[str, object]:
     return {
         "id": served.name,
         "object": "model",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from starlette.requests import Request
 
 from seqloom.serving.answering import Answering
-from seqloom.serving.engine import ReadingJob
+from seqloom.serving.engine import Read, ReadingJob
 from seqloom.serving.served_models import ServedModel
 
 
@@ -16,9 +16,9 @@ async def read_together(
     request: Request,
     served: ServedModel,
     together: Hashable,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
     tokens: int,
-    read: Callable[[Sequence[Any]], Sequence[Any]],
+    read: Read,
 ) -> list[Any]:
     """One output for each input. Requests with an equal `together` share calls of `read`. Raises
     RequestError."""

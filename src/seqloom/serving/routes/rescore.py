@@ -6,7 +6,6 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -48,8 +47,8 @@ async def rescore(request: Request) -> Response:
 
     alone = object()
     (found,) = await read_together(request, served, alone, [body], tokens, read)
-    lists: list[Any] = [json.loads(line) for line in found.json_lines()]
-    summary: dict[str, Any] = found.summary()
+    lists: list[object] = [json.loads(line) for line in found.json_lines()]
+    summary: dict[str, dict[str, object]] = found.summary()
     for part in found.results:
         del summary[part]["file"]
     return JSONResponse({"lists": lists, "summary": summary})

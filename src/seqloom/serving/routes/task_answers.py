@@ -7,14 +7,15 @@ of an answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.json_values import as_list, as_object, as_text
 from seqloom.protocols import LoadedModel, Request
+from seqloom.serving.engine import Read
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.routes.task_bodies import (
     FillMaskParameters,
@@ -31,17 +32,55 @@ from seqloom.serving.served_models import ServedModel
 from seqloom.tasks.fill_mask.mask_filler import Candidate, Filled, MaskFiller
 from seqloom.tasks.text.predictor import TextPredictor
 
-Read = Callable[[Sequence[Any]], Sequence[Any]]
 _WORD = re.compile(r"\S+")
+
+
+class Labelled(TypedDict):
+    """What models answer: labels of a text."""
+
+    probabilities: dict[str, float]
+
+
+class Tagged(TypedDict):
+    """Tags of words."""
+
+    tags: list[str]
+    probabilities: list[float]
+
+
+class LikelySpan(TypedDict):
+    """A part of a context."""
+
+    text: str
+    probability: float
+    start: int
+    end: int
+
+
+class Spans(TypedDict):
+    """The likeliest parts."""
+
+    answers: list[LikelySpan]
+    no_answer_probability: float
+
+
+class TaggedWord(TypedDict):
+    """A word as token-classification answers it."""
+
+    entity: str
+    score: float
+    word: str
+    start: int
+    end: int
 
 
 class Reading(NamedTuple):
     """How a task answers one request."""
 
-    inputs: Sequence[Any]
+    inputs: Sequence[object]
     read: Read
     """Inputs of several requests to one output for each."""
-    answer: Callable[[Sequence[Any]], Any]
+    answer: Callable[[Sequence[Any]], object]
     """The outputs of this request to the content of its answer."""
     together: str = "predict"
     """Requests with the same word are read together."""
@@ -53,7 +92,13 @@ def predicting(served: ServedModel) -> Read:
     return lambda inputs: model.predict(list(inputs))
 
 
-def texts_of(inputs: Any) -> list[str]:
+def items_of(inputs: object) -> list[object]:
+    """One input, or several, as several."""
+    several = as_list(inputs)
+    return [inputs] if several is None else several
+
+
+def texts_of(inputs: object) -> list[str]:
     """A text, or several, as several. Raises RequestError for anything else."""
     texts = [inputs] if as_text(inputs) is not None else as_list(inputs)
     if not texts or None in map(as_text, texts):
@@ -61,14 +106,13 @@ def texts_of(inputs: Any) -> list[str]:
     return cast(list[str], texts)
 
 
-def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def labels(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """text-classification: the most likely labels of each text, or pair of texts."""
     if "candidate_labels" in wanted:
         return zero_shot_labels(served, inputs, wanted)
     parameters = wanted.parameters(LabelParameters)
-    several = as_list(inputs)
-    plain: list[Any] = []
-    for given in [inputs] if several is None else several:
+    plain: list[object] = []
+    for given in items_of(inputs):
         match given:
             case str():
                 plain.append(given)
@@ -77,7 +121,7 @@ def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading
             case _:
                 raise invalid("inputs", "must be a text, or {text, text_pair}, or a list of these")
 
-    def answer(outputs: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+    def answer(outputs: Sequence[Labelled]) -> list[list[dict[str, object]]]:
         found = []
         for output in outputs:
             ranked = sorted(output["probabilities"].items(), key=lambda item: -item[1])
@@ -88,7 +132,7 @@ def labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading
     return Reading(plain, predicting(served), answer)
 
 
-def zero_shot_labels(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def zero_shot_labels(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """zero-shot-classification: how well each of the labels that are given fits, by a model that says whether
     a text entails another (Yin et al. 2019). The scores are p(entailment) over their sum; with `multi_label`
     p(entailment) of each label against p(contradiction)."""
@@ -106,7 +150,7 @@ def zero_shot_labels(served: ServedModel, inputs: Any, wanted: GivenParameters) 
     pairs = [(inputs, parameters.hypothesis_template.replace("{}", name)) for name in candidates]
     contradicts = [name for name in model.head_task.labels if name.lower().startswith("contra")]
 
-    def answer(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def answer(outputs: Sequence[Labelled]) -> list[dict[str, object]]:
         def probabilities(label: str) -> NDArray[np.float64]:
             return np.array([output["probabilities"][label] for output in outputs])
 
@@ -116,13 +160,13 @@ def zero_shot_labels(served: ServedModel, inputs: Any, wanted: GivenParameters) 
         elif contradicts:
             scores = scores / np.maximum(scores + probabilities(contradicts[0]), 1e-30)
         ranked = np.argsort(-scores, kind="stable").tolist()
-        return [{"label": candidates[at], "score": float(scores[at])} for at in ranked]
+        return [{"label": candidates[place], "score": float(scores[place])} for place in ranked]
 
     asked = model.with_settings(Request(all_labels=True))
     return Reading(pairs, lambda chunk: asked.predict(chunk), answer, together="all labels")
 
 
-def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def tags(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """token-classification: the tag of each word, or the entities that the tags mark."""
     parameters = wanted.parameters(TagParameters)
     texts = texts_of(inputs)
@@ -130,26 +174,26 @@ def tags(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     if not all(words):
         raise invalid("inputs", "must hold a word")
 
-    def answer(outputs: Sequence[Mapping[str, Any]]) -> Any:
-        found = []
+    def answer(outputs: Sequence[Tagged]) -> object:
+        found: list[Sequence[object]] = []
         for text, output in zip(texts, outputs, strict=True):
             tagged = tagged_words(text, output)
             if parameters.aggregation_strategy == "none":
-                marked, key = tagged, "entity"
+                found.append([word for word in tagged if word["entity"] not in parameters.ignored])
             else:
-                marked, key = entities(text, tagged), "entity_group"
-            found.append([item for item in marked if item[key] not in parameters.ignored])
+                groups = entities(text, tagged)
+                found.append([g for g in groups if g["entity_group"] not in parameters.ignored])
         return _as_given(found, inputs)
 
     return Reading(words, predicting(served), answer)
 
 
-def _as_given(answers: list[Any], inputs: Any) -> Any:
+def _as_given(answers: Sequence[object], inputs: object) -> object:
     """The answer to one text alone, or the answers to several."""
     return answers if as_text(inputs) is None else answers[0]
 
 
-def tagged_words(text: str, output: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tagged_words(text: str, output: Tagged) -> list[TaggedWord]:
     rows = zip(_WORD.finditer(text), output["tags"], output["probabilities"], strict=True)
     return [
         {
@@ -163,9 +207,9 @@ def tagged_words(text: str, output: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def entities(text: str, tagged: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def entities(text: str, tagged: Sequence[TaggedWord]) -> list[dict[str, object]]:
     """Runs of words of one kind: B-X begins one, I-X goes on, and so does a plain tag X."""
-    groups: list[list[Mapping[str, Any]]] = []
+    groups: list[list[TaggedWord]] = []
     kinds: list[str] = []
     for word in tagged:
         mark, dash, kind = word["entity"].partition("-")
@@ -192,7 +236,7 @@ def entities(text: str, tagged: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     return found
 
 
-def spans(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def spans(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """question-answering: the best spans of a context."""
     parameters = wanted.parameters(SpanParameters)
     match inputs:
@@ -201,36 +245,39 @@ def spans(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
         case _:
             raise invalid("inputs", "must be {question, context}, two texts")
 
-    def answer(outputs: Sequence[Mapping[str, Any]]) -> Any:
+    def answer(outputs: Sequence[Spans]) -> object:
         (output,) = outputs
-        found = [
+        none: LikelySpan = {
+            "text": "",
+            "probability": output["no_answer_probability"],
+            "start": 0,
+            "end": 0,
+        }
+        found = list(output["answers"]) or [none]
+        if output["answers"] and parameters.handle_impossible_answer:
+            found = sorted([*found, none], key=lambda span: -span["probability"])
+        shown = [
             {
                 "answer": span["text"],
                 "score": span["probability"],
                 "start": span["start"],
                 "end": span["end"],
             }
-            for span in output["answers"]
+            for span in found
         ]
-        if parameters.handle_impossible_answer:
-            score = output["no_answer_probability"]
-            found.append({"answer": "", "score": score, "start": 0, "end": 0})
-            found.sort(key=lambda label: -label["score"])
-        if not found:
-            found = [{"answer": "", "score": output["no_answer_probability"], "start": 0, "end": 0}]
-        return found[0] if parameters.top_k == 1 else found[: parameters.top_k]
+        return shown[0] if parameters.top_k == 1 else shown[: parameters.top_k]
 
     return Reading([(question, context)], predicting(served), answer)
 
 
-def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def masks(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """fill-mask: the most likely tokens at each mask."""
     parameters = wanted.parameters(FillMaskParameters)
     filler, texts = cast(MaskFiller, served.model), texts_of(inputs)
     if not all(filler.spelling in text for text in texts):
         raise invalid("inputs", f"must hold {filler.spelling} where a token is to be predicted")
 
-    def answer(outputs: Sequence[Filled]) -> Any:
+    def answer(outputs: Sequence[Filled]) -> object:
         found = []
         for text, filled in zip(texts, outputs, strict=True):
             of_masks = []
@@ -253,7 +300,7 @@ def masks(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
     return Reading(texts, read, answer, together=f"masks {parameters.top_k}")
 
 
-def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def similarities(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """sentence-similarity: how alike one text is to each of several: the cosine of their vectors, or the
     number that a model was trained to say."""
     wanted.parameters(NoParameters)
@@ -283,7 +330,7 @@ def similarities(served: ServedModel, inputs: Any, wanted: GivenParameters) -> R
     )
 
 
-def vectors(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Reading:
+def vectors(served: ServedModel, inputs: object, wanted: GivenParameters) -> Reading:
     """feature-extraction: the vector of each text; of a pair of texts how alike they are."""
     if as_object(inputs) is not None:
         return similarities(served, inputs, wanted)
@@ -302,7 +349,7 @@ def vectors(served: ServedModel, inputs: Any, wanted: GivenParameters) -> Readin
     return Reading(texts, lambda chunk: list(text_vectors(served, chunk)), answer, "vectors")
 
 
-READING: dict[str, Callable[[ServedModel, Any, GivenParameters], Reading]] = {
+READING: dict[str, Callable[[ServedModel, object, GivenParameters], Reading]] = {
     "text-classification": labels,
     "token-classification": tags,
     "question-answering": spans,
@@ -317,7 +364,7 @@ OF_VECTORS = ("feature-extraction", "sentence-similarity")
 """What every encoder can be asked for, whatever its own task."""
 
 
-def reading_of(served: ServedModel, task: str, inputs: Any, wanted: GivenParameters) -> Reading:
+def reading_of(served: ServedModel, task: str, inputs: object, wanted: GivenParameters) -> Reading:
     """Raises RequestError for a task without a schema."""
     if task not in READING:
         raise RequestError(

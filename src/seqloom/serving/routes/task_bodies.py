@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, final
+from typing import Annotated, Literal, TypeVar, final
 
 from pydantic import BaseModel, Field
 
@@ -70,7 +70,7 @@ class GenerationParameters(WritingParameters):
 
 
 class PairParameters(WritingParameters):
-    generate_parameters: dict[str, Any] = Field(default_factory=dict)
+    generate_parameters: dict[str, object] = Field(default_factory=dict)
     """The same again, as huggingface_hub sends them for summarization and translation."""
 
     @property
@@ -90,7 +90,7 @@ class TaskParameters(Body):
 class GivenParameters:
     """The parameters of a request as they came."""
 
-    content: dict[str, Any]
+    content: dict[str, object]
 
     def __contains__(self, name: str) -> bool:
         return self.content.get(name) is not None

@@ -18,6 +18,7 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.strategies import strategy_of
 from seqloom.decoding.string_constraints import cut_at
 from seqloom.errors import DataError, SeqloomError
+from seqloom.json_values import as_text
 from seqloom.serving.answering import Answering
 from seqloom.serving.http_errors import RequestError, invalid
 from seqloom.serving.limits import ServerLimits
@@ -30,7 +31,7 @@ from seqloom.serving.routes.completions import (
     new_tokens_of,
 )
 from seqloom.serving.routes.reading import read_together
-from seqloom.serving.routes.task_answers import OF_VECTORS, reading_of, texts_of
+from seqloom.serving.routes.task_answers import OF_VECTORS, items_of, reading_of, texts_of
 from seqloom.serving.routes.task_bodies import (
     GenerationParameters,
     GivenParameters,
@@ -41,7 +42,7 @@ from seqloom.serving.routes.task_bodies import (
 )
 from seqloom.serving.served_models import ServedModel
 from seqloom.serving.writing import hypotheses_of, output_for_source
-from seqloom.tasks.images.classify import ImageClassifier
+from seqloom.tasks.images.classify import ImageClassifier, ImageLabel
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.text_to_text.text_to_text_model import TextToTextModel
 from seqloom.tasks.translation.translator import Translator
@@ -88,13 +89,13 @@ async def ask(request: Request, served: ServedModel, task: str) -> Response:
     return JSONResponse(reading.answer(found))
 
 
-def check_number(inputs: Sequence[Any], limits: ServerLimits, name: str = "inputs") -> None:
+def check_number(inputs: Sequence[object], limits: ServerLimits, name: str = "inputs") -> None:
     """Raises RequestError for no input, or more than the server takes; `name` is that of the field."""
     if not 1 <= len(inputs) <= limits.inputs:
         raise invalid(name, f"must be 1 to {limits.inputs}, but are {len(inputs)}")
 
 
-def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimits) -> int:
+def count_tokens(served: ServedModel, inputs: Sequence[object], limits: ServerLimits) -> int:
     """Raises RequestError for inputs that are too long together."""
     texts = [" ".join(flat(value)) for value in inputs]
     try:
@@ -109,7 +110,7 @@ def count_tokens(served: ServedModel, inputs: Sequence[Any], limits: ServerLimit
     return sum(tokens)
 
 
-def flat(value: Any) -> list[str]:
+def flat(value: object) -> list[str]:
     """All strings in an input."""
     match value:
         case str():
@@ -142,8 +143,8 @@ def sampling_fields(parameters: WritingParameters, stop: list[str] | None) -> Sa
 
 
 async def generated(
-    request: Request, served: ServedModel, inputs: Any, wanted: GivenParameters
-) -> list[dict[str, Any]]:
+    request: Request, served: ServedModel, inputs: object, wanted: GivenParameters
+) -> list[dict[str, object]]:
     """text-generation"""
     limits: ServerLimits = request.app.state.limits
     parameters = wanted.parameters(GenerationParameters)
@@ -168,7 +169,7 @@ async def generated(
         texts, whole["choices"], completions.outputs, strict=True
     ):
         written = text + choice["text"] if parameters.return_full_text else choice["text"]
-        answer: dict[str, Any] = {"generated_text": written}
+        answer: dict[str, object] = {"generated_text": written}
         if parameters.details:
             finished = choice["finish_reason"] == "stop"
             rows = [(token, False) for token in output.tokens]
@@ -189,8 +190,8 @@ async def generated(
 
 
 async def outputs(
-    request: Request, served: ServedModel, inputs: Any, wanted: GivenParameters
-) -> list[dict[str, Any]]:
+    request: Request, served: ServedModel, inputs: object, wanted: GivenParameters
+) -> list[dict[str, object]]:
     """translation, summarization and other texts from texts. Settings that are not given are the folder's."""
     state = request.app.state
     wishes = wanted.parameters(PairParameters).wishes
@@ -217,7 +218,8 @@ async def outputs(
     await run_in_threadpool(submit)
     async with answering.for_client(request.receive, state.limits.request_seconds):
         results = iter(await answering.results())
-    name, found = WRITTEN.get(served.task, "generated_text"), []
+    name = WRITTEN.get(served.task, "generated_text")
+    found: list[dict[str, object]] = []
     special_ids = run.tokenizer.special_ids
     for text in texts:
         written = ""
@@ -269,12 +271,12 @@ async def task_outputs(
     request: Request,
     served: ServedModel,
     model: TextToTextModel,
-    inputs: Any,
+    inputs: object,
     wanted: GivenParameters,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Answers of a text-to-text model that knows several tasks."""
     parameters = wanted.parameters(TaskParameters)
-    given = inputs if isinstance(inputs, list) else [inputs]
+    given = items_of(inputs)
     check_number(given, request.app.state.limits)
     tokens = await run_in_threadpool(count_tokens, served, given, request.app.state.limits)
 
@@ -287,20 +289,20 @@ async def task_outputs(
 
 async def classified(
     request: Request, served: ServedModel, model: ImageClassifier
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """image-classification: the bytes of an image, or JSON that holds them in base64."""
     image, parameters = await request.body(), LabelParameters()
     if image[:1] == b"{":
         body = await read_body(request, TaskBody)
         parameters = GivenParameters(body.parameters).parameters(LabelParameters)
         try:
-            image = base64.b64decode(body.inputs, validate=True)
-        except (binascii.Error, TypeError, ValueError):
+            image = base64.b64decode(as_text(body.inputs) or "?", validate=True)
+        except (binascii.Error, ValueError):
             raise invalid("inputs", "must be an image in base64") from None
     if not image:
         raise invalid("inputs", "must be an image, but is empty")
 
-    def read(images: Sequence[bytes]) -> list[Any]:
+    def read(images: Sequence[bytes]) -> list[ImageLabel]:
         found = []
         for image in images:
             with tempfile.NamedTemporaryFile(suffix=".png") as file:

@@ -4,7 +4,6 @@ search."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -17,8 +16,9 @@ from seqloom.decoding.beam_tree import BeamTree
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.errors import SeqloomError
 from seqloom.explaining.studies.attention_maps import choose_maps
+from seqloom.json_values import several_texts
 from seqloom.layers.attention import HeadAttention
-from seqloom.protocols import NO_REQUEST, context_of
+from seqloom.protocols import NO_REQUEST, context_of, modules_of
 from seqloom.run_file import parse
 from seqloom.serving.answering import Answering
 from seqloom.serving.engine import WritingJob
@@ -49,12 +49,12 @@ async def trace(request: Request) -> Response:
     model = served.model
     if "attention" not in served.pictures or not isinstance(model, ExplainedModel):
         raise RequestError(400, f"model {served.name} has no attention to texts", "model")
-    inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    inputs = several_texts(body.inputs)
     check_number(inputs, limits)
     check_words(inputs)
     tokens = await run_in_threadpool(check_size, served, [*inputs, body.target or ""], limits)
 
-    def read(some: Sequence[Sequence[str]]) -> list[tuple[dict[str, Any], Tensor]]:
+    def read(some: Sequence[Sequence[str]]) -> list[tuple[dict[str, object], Tensor]]:
         try:
             return [attention_of(model, one, body) for one in some]
         except SeqloomError as error:
@@ -70,7 +70,7 @@ async def trace(request: Request) -> Response:
 
 def attention_of(
     model: ExplainedModel, inputs: Sequence[str], body: TraceBody
-) -> tuple[dict[str, Any], Tensor]:
+) -> tuple[dict[str, object], Tensor]:
     """What is looked at, what looks, and the weights."""
     look = Look(show="attention", target=body.target, part=body.part)
     given = model.model_input(inputs, look, NO_REQUEST)
@@ -89,8 +89,8 @@ def check_size(served: ServedModel, texts: Sequence[str], limits: ServerLimits) 
         raise invalid(
             "inputs", f"must have at most {limits.traced_tokens} tokens, but have {tokens}"
         )
-    modules = served.text_run.model.modules()
-    heads = sum(module.heads for module in modules if isinstance(module, HeadAttention))
+    modules = modules_of(served.text_run.model, HeadAttention).values()
+    heads = sum(module.heads for module in modules)
     check_bytes(heads * tokens**2, limits)
     return tokens
 

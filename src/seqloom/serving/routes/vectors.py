@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from seqloom.errors import UsageError
 from seqloom.serving.http_errors import invalid
 from seqloom.serving.served_models import ServedModel
-from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
 
 
 def text_vectors(served: ServedModel, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -20,8 +19,7 @@ def text_vectors(served: ServedModel, texts: Sequence[str]) -> NDArray[np.float3
 
 def check_text_lengths(served: ServedModel, texts: Sequence[str], param: str) -> int:
     """How many tokens the texts have. Raises RequestError for one that the model would cut."""
-    encoder = served.encoder
-    room = encoder.room if isinstance(encoder, SentenceEncoder) else None
+    room = served.encoder.room
     try:
         lengths = [len(ids) for ids in served.text_run.tokenizer.encode(texts)]
     except UsageError as error:

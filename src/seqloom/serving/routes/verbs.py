@@ -38,7 +38,6 @@ from seqloom.tasks.language_modeling.generate import NEW_TOKENS
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text_to_text.text_to_text_model import TextToTextModel
-from seqloom.tasks.translation.translator import Translator
 from seqloom.version import VERSION
 
 router = APIRouter()
@@ -70,7 +69,7 @@ async def info(request: Request) -> Response:
     models: ServedModels = request.app.state.models
     described = []
     for served in models.by_name.values():
-        about: dict[str, Any] = {
+        about: dict[str, object] = {
             "name": served.name,
             "task": served.task,
             "pictures": served.pictures,
@@ -130,7 +129,7 @@ async def tokenizer_info(request: Request, model: str | None = None) -> Response
         "unk_token": special_ids.unk,
         "pad_token": special_ids.pad if special_ids.pad >= 0 else None,
     }
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     for name, id in named.items():
         names[name] = None if id is None else tokenizer.pieces([id])[0]
     return JSONResponse(
@@ -171,7 +170,7 @@ async def complete(request: Request) -> Response:
     model = served.language_model
     tokens = await run_in_threadpool(count_tokens, served, [body.prefix], request.app.state.limits)
 
-    def read(prefixes: Sequence[str]) -> list[list[dict[str, Any]]]:
+    def read(prefixes: Sequence[str]) -> list[list[dict[str, object]]]:
         found = []
         for prefix in prefixes:
             completions = model.complete(prefix, body.n, body.words)
@@ -232,17 +231,16 @@ async def predict(request: Request) -> Response:
     check_number(body.inputs, state.limits)
     if served.run is None:
         raise RequestError(400, f"post an image to /models/{served.name}", "model")
-    if body.decode and not isinstance(served.model, Translator):
+    if body.decode and "decode" not in served.model.reads.get("predict", ()):
         raise invalid("decode", "is for models of text pairs; leave it out")
     tokens = await run_in_threadpool(count_tokens, served, body.inputs, state.limits)
     model = cast(LoadedModel, served.model)
-    inputs = [tuple(value) if isinstance(value, list) else value for value in body.inputs]
 
-    def read(chunk: Sequence[Any]) -> list[Any]:
+    def read(chunk: Sequence[object]) -> list[object]:
         return list(model.predict(list(chunk), **body.decode))
 
     together = ("predict", tuple(sorted(map(repr, body.decode.items()))))
-    found = await read_together(request, served, together, inputs, tokens, read)
+    found = await read_together(request, served, together, body.inputs, tokens, read)
     return JSONResponse({"answers": plain(found)})
 
 

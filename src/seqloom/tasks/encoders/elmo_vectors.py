@@ -70,6 +70,8 @@ class ElmoVectors(ExplainedModel):
         "predict": frozenset({"lines"}),
     }
     pictures: ClassVar = frozenset({"words", "projection"})
+    room = None
+    """A text may have any number of tokens."""
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)

@@ -152,8 +152,10 @@ def space_of(run: LoadedRun) -> VectorSpace:
     token_bytes = run.tokenizer.token_bytes
     words = [word.decode() for word in token_bytes[len(SPECIAL_TOKENS) :]]
     model = run.model
-    pieces = word_pieces(token_bytes, model.config) if isinstance(model, Word2Vec) else None
-    if not isinstance(model, Word2Vec) or pieces is None:
+    if (
+        not isinstance(model, Word2Vec)
+        or (pieces := word_pieces(token_bytes, model.config)) is None
+    ):
         vectors = cast(WordEmbeddings, model).vectors().cpu().numpy()
         return VectorSpace(words, vectors[len(SPECIAL_TOKENS) :])
     config, table = model.config, model.embedding.weight.detach().cpu()
