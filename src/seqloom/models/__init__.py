@@ -6,7 +6,7 @@ A family is imported when it is needed, so `import seqloom.models` needs no torc
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError, printable
@@ -118,9 +118,9 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, Fields]]:
     return vars(module)[config], vars(module)[model], module.SIZES
 
 
-def near_models(name: str) -> str:
-    """`; did you mean lstm?`, or nothing if no name of a model is near."""
-    return near_names(name, (*all_families(), *MODEL_NAMES))
+def near_models(name: str, families: Collection[str]) -> str:
+    """`; did you mean lstm?`, or nothing if `name` is a family, or no name of one is near."""
+    return "" if name in all_families() else near_names(name, (*families, *MODEL_NAMES))
 
 
 def encoder_families() -> list[str]:

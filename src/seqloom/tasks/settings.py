@@ -146,7 +146,7 @@ def _checked(content: RunContent) -> RunConfig:
     if chosen["name"] not in families:
         raise UsageError(
             f"the model of {task.name} must be one of {', '.join(families)}, but is"
-            f" {printable(repr(chosen['name']))}{near_models(str(chosen['name']))}"
+            f" {printable(repr(chosen['name']))}{near_models(str(chosen['name']), families)}"
         )
     run = replace(run, model=chosen)
     if pretrained and "decode.beam" in task.settings:

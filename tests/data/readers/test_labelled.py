@@ -677,3 +677,29 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path: Path) -> None:
     wide = write(tmp_path, "w.csv", content.encode("utf-16"))
     options = {"max_line_bytes": 60, "on_bad_line": "skip", "encoding": "utf-16"}
     assert found(wide, **options) == [("a", "x"), ("c", "y")]
+
+
+# Lists that are written otherwise
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("l.csv", "text,label\na,\"['x', 'y']\"\nb,['z']\n", "l.csv:2: labels must be separated"),
+        ("l.jsonl", '{"text": "a", "label": [0, 1, 0]}\n', "a 0 or 1 for each label"),
+        ("l.tsv", "text\tlabel\na\t0,0,1\n", "a 0 or 1 for each label"),
+    ],
+)
+def test_several_labels_are_given_by_name(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    assert said in refusal(write(tmp_path, name, content), label_separator=",")
+
+
+def test_json_may_hold_a_list_for_each_column(tmp_path: Path) -> None:
+    """Before, the names of the columns became two classes."""
+    columns = {"text": ["a", "b"], "label": ["x", "y"], "id": [1, 2]}
+    assert found(write(tmp_path, "c.json", json.dumps(columns))) == [("a", "x"), ("b", "y")]
+    columns["id"] = [1]
+    said = "must have one length, but have 'text': 2, 'label': 2, 'id': 1"
+    assert said in refusal(write(tmp_path, "d.json", json.dumps(columns)))

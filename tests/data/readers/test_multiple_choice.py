@@ -405,3 +405,24 @@ def test_choices_that_are_wrong_are_left_out_where_that_is_asked(tmp_path: Path)
     choices = found(path, report=report, on_bad_line="skip", no_label="-")
     assert choices == [("t", ("a", "b"), 1)] * len(wrong)
     assert (report.used, report.skipped) == (len(wrong), len(wrong))
+
+
+@pytest.mark.parametrize(
+    ("options", "label", "answer", "said"),
+    [
+        (("4", "2", "0"), 0, 2, True),
+        (("B", "A"), "A", 1, True),
+        (("A", "B"), "A", 0, False),
+        (("1", "2", "3"), "2", 1, False),
+        (("15", "20", "7"), "7", 2, False),
+    ],
+)
+def test_an_answer_that_may_mean_two_options_is_said(
+    tmp_path: Path, options: Sequence[str], label: int | str, answer: int, said: bool
+) -> None:
+    row = json.dumps({"text": "q", "options": options, "label": label}) + "\n"
+    report = ReadReport()
+    path = write(tmp_path, "t.jsonl", row)
+    assert [one.answer for one in read_choices([path], DataConfig(), report)] == [answer]
+    found = any("and the letter or number of another" in notice for notice in report.notices())
+    assert found == said

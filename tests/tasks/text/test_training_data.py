@@ -450,7 +450,7 @@ def test_settings_that_cannot_be_are_said_before_the_work(
 @pytest.mark.parametrize("case", ["tags", "questions"])
 def test_a_model_with_one_state_of_a_text_is_refused_for_words(case: str, tmp_path: Path) -> None:
     task, make, *_ = CASES[case]
-    with pytest.raises(UsageError, match=r"the model of .* must be one of .*'mlp'"):
+    with pytest.raises(UsageError, match=r"the model of .* must be one of .*'mlp'$"):
         train(task, [str(make(tmp_path))], output_dir=tmp_path / "run", model="mlp:tiny")
 
 

@@ -1,4 +1,4 @@
-"""JSON files that are one value, not one a line: rows, rows by part (train, test, ...), or rows by label."""
+"""JSON files that are one value, not one a line: rows, columns, rows by part (train, ...), or rows by label."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def rows_of_document(content: object, file: DataFile, schema: TableSchema) -> It
     whole = as_object(content)
     parts = {"": content} if whole is None else whole
     lists = {name: items for name, value in parts.items() if (items := as_list(value)) is not None}
+    if file.options.part is None and len(schema.known & lists.keys()) > 1:
+        yield from rows_of_objects(
+            _objects(_items_of_columns(lists, file), file, schema), file, schema
+        )
+        return
     by_label = len(lists) == len(parts) and all(map(_has_one_label, lists.values()))
     if by_label and file.options.part is None and schema.items == ("text", "label"):
         for label, items in lists.items():
@@ -41,6 +46,15 @@ def rows_of_document(content: object, file: DataFile, schema: TableSchema) -> It
         return
     for name in _parts(list(lists), file):
         yield from rows_of_objects(_objects(lists[name], file, schema), file, schema)
+
+
+def _items_of_columns(columns: dict[str, list[object]], file: DataFile) -> list[object]:
+    """The rows of a table that is written as a list for each column, such as pandas' to_dict("list")."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name!r}: {length:,}" for name, length in list(lengths.items())[:5])
+        raise file.error(f"the lists of a table's columns must have one length, but have {shown}")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _objects(

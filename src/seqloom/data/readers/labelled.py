@@ -245,6 +245,22 @@ def _score(written: str, file: DataFile, line: int) -> tuple[str, ...] | None:
     return (written.strip(),)
 
 
+def _refuse_other_lists(written: str, labels: list[str], file: DataFile, line: int) -> None:
+    """Raises DataError for labels that are written otherwise than by their names."""
+    if len(set(labels)) < len(labels) and {*labels} <= {"0", "1"}:
+        raise file.error(
+            "labels must be given by their names or numbers, but these are a 0 or 1 for each label; write the"
+            " names of those with a 1",
+            line,
+        )
+    if file.options.label_separator is not None and written.startswith(("['", '["')):
+        raise file.error(
+            "labels must be separated by data.label_separator alone, but are written as a list:"
+            f" {printable(written)[:40]}; write them without brackets and quotes, or as lists in .jsonl",
+            line,
+        )
+
+
 def _labels(written: str, file: DataFile, line: int) -> tuple[str, ...] | None:
     options = file.options
     if written.endswith(UNIT):
@@ -254,6 +270,7 @@ def _labels(written: str, file: DataFile, line: int) -> tuple[str, ...] | None:
     else:
         parts = [part.strip() for part in written.split(options.label_separator)]
         labels = [part for part in parts if part]
+    _refuse_other_lists(written, labels, file, line)
     if len(labels) != 1 and options.label_separator is None:
         raise file.error(
             f"a text must have one label, but has {len(labels)}; where texts may have several: --set"

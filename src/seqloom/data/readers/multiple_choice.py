@@ -342,6 +342,14 @@ def _matching(written: _WrittenChoice) -> list[int]:
     ]
 
 
+def _places(label: str) -> list[int]:
+    """The options that a label may mean as a letter, or as a number from 0 or 1."""
+    if label.isdecimal() and len(label) < 4:
+        return [int(label), int(label) - 1]
+    place = LETTERS.find(label.casefold()) if len(label) == 1 else -1
+    return [place] if place >= 0 else []
+
+
 def _by_word(written: _WrittenChoice) -> int:
     label, options, matching = (
         (written.label or "").strip(),
@@ -354,11 +362,16 @@ def _by_word(written: _WrittenChoice) -> int:
             " options; make them differ, or write all answers of the file as numbers, read with --set"
             " data.answers_from=0 (or 1)"
         )
-    answer = -1
+    places = _places(label)
+    answer = places[0] if places and not label.isdecimal() else -1
     if matching:
         answer = matching[0]
-    elif len(label) == 1:
-        answer = LETTERS.find(label.casefold())
+        if answer not in places and any(place in range(len(options)) for place in places):
+            written.file.find(
+                "an answer that is the text of one option and the letter or number of another, taken as the"
+                " text (numbers throughout: --set data.answers_from=0)",
+                written.choice.line or 0,
+            )
     if not 0 <= answer < len(options):
         last = LETTERS[: len(options)][-1].upper()
         raise written.error(
