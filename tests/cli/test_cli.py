@@ -447,6 +447,9 @@ def test_json_holds_the_same_texts(
 ) -> None:
     content = "\n".join(LINES).encode()
     plain = predicted(command, monkeypatch, trained, content, "-").out.splitlines()
+    one = predicted(command, monkeypatch, trained, content, "--set", "decode.n_best=3")
+    assert one.out.splitlines() == plain
+    assert "decode.n_best is for --json and --output" in one.err
     best = predicted(
         command, monkeypatch, trained, content, "--json", "--set", "decode.n_best=3"
     ).out.splitlines()

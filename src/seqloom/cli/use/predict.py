@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from seqloom.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from seqloom.protocols import Answer
+
+logger = logging.getLogger(__name__)
 
 
 def predict(
@@ -82,6 +85,11 @@ def predict(
             for number, answer in enumerate(answers):
                 if number == 0 and not json and sys.stdout.isatty():
                     put(_header(answer))
+                several = not json and given.decode.get("n_best", 1) != 1
+                if number == 0 and several and not _shows_all(answer):
+                    logger.info(
+                        "a line shows the best alone: decode.n_best is for --json and --output"
+                    )
                 if json:
                     put_json(answer.content)
                 else:
@@ -97,6 +105,11 @@ def _header(answer: Answer) -> str:
     """The fields that a readable line shows."""
     names = list(answer.row())
     return "\t".join(names[: answer.text.count("\t") + 1])
+
+
+def _shows_all(answer: Answer) -> bool:
+    """Whether a readable line has all that `decode.n_best` asks for."""
+    return not answer.content.keys() & {"outputs", "masks"}
 
 
 VERB = Verb(predict, "seqloom predict runs/reviews new.csv --output answers.csv")

@@ -1,4 +1,4 @@
-"""JSON files that are one value, not one a line: rows, columns, rows by part (train, ...), or rows by label."""
+"""JSON files that are one value, not one a line: rows, columns, rows by part (train), or by label."""
 
 from __future__ import annotations
 
