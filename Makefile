@@ -7,7 +7,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON))
 
-.PHONY: demo test quick check docs bench clean
+.PHONY: demo test quick check check-native docs bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -25,6 +25,10 @@ check: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks scripts examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The compiled loops under gcc's sanitizers; needs g++ and its libasan.
+check-native: .venv/dev.stamp
+	$(BIN)/python -m scripts.check_native
 
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html

@@ -132,7 +132,12 @@ def packed_linear(weights: PackedWeights, weight: Tensor) -> PackedLinear:
 def packed_product(
     weights: PackedWeights, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """x `(..., width)` in float32 -> x Wᵀ + b `(..., out)`, with W as it is stored. No gradient passes."""
+    """x `(..., width)` in float32 -> x Wᵀ + b `(..., out)`, with W as it is stored. No gradient passes.
+    Raises ValueError if x or b are of another type or size."""
+    require_floats(x, x.dim(), weight.shape[1])
+    if bias is not None:
+        require_floats(bias, 1, weight.shape[0])
+        bias = bias.contiguous()
     functions = cast("DecodingFunctions", decoding_functions())
     rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
     packed = packed_linear(weights, weight)
@@ -145,6 +150,16 @@ def packed_product(
     )
     functions.linear(ctypes.byref(call), threads_for(2 * len(rows) * weight.numel()))
     return y.view(*x.shape[:-1], packed.outputs)
+
+
+def require_floats(tensor: Tensor, dimensions: int, width: int) -> None:
+    """Raises ValueError where compiled code would read other memory than that of the tensor."""
+    fits = tensor.dim() == dimensions > 0 and tensor.shape[-1] == width
+    if not (fits and in_memory(tensor, torch.float32)):
+        raise ValueError(
+            f"what compiled code reads must be float32 on a CPU, in {dimensions} dimensions, the last of"
+            f" {width}, but is {tensor.dtype} on {tensor.device.type} of {tuple(tensor.shape)}"
+        )
 
 
 def packed_rows(weights: PackedWeights, weight: Tensor, ids: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from seqloom.layers.packed_linear import (
     LinearArguments,
     RowsArguments,
     packed_linear,
+    require_floats,
     threads_for,
 )
 from seqloom.native.library import DecodingFunctions, decoding_functions
@@ -60,7 +61,8 @@ class NativeOutput:
         self._numbers = weight.numel()
 
     def likeliest(self, hidden: Tensor, wanted: WantedTokens) -> NextLogProbs:
-        """hidden `(rows, width)` in float32 on a CPU."""
+        """hidden `(rows, width)` in float32 on a CPU. Raises ValueError if it is not."""
+        require_floats(hidden, 2, self._packed.inputs)
         prepared = self._calls.get(wanted)
         if prepared is None:
             prepared = self._calls[wanted] = self._prepared(wanted)

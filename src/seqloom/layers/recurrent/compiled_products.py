@@ -86,6 +86,10 @@ def gemm(
         )
     if out.stride(1) != 1:
         raise ValueError(f"the result must lie row by row, but has the strides {out.stride()}")
+    if depth == 0:
+        if not add:
+            out[... if out_index is None else out_index] = 0 if bias is None else bias
+        return out
     arguments = ProductArguments(
         a=_matrix(a, a_index),
         b=_matrix(b, b_index),
@@ -125,5 +129,10 @@ def _matrix(tensor: Tensor, index: Tensor | None) -> Matrix:
     if column_stride != 1:
         raise ValueError(
             f"rows in an order of their own must lie row by row, but have the strides {tensor.stride()}"
+        )
+    if not (in_memory(index, torch.long) and index.dim() == 1 and index.is_contiguous()):
+        raise ValueError(
+            f"the order of rows must be numbers of 64 bits that lie one after the other, but is {index.dtype}"
+            f" with the strides {index.stride()}"
         )
     return Matrix(tensor.data_ptr(), row_stride, column_stride, index.data_ptr())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -18,9 +20,9 @@ from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus
 from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
 from seqloom.data.batching.token_store import cache_folder, fingerprint
-from seqloom.data.readers.documents import DocumentPiece, corpus_files
+from seqloom.data.readers.documents import TEXT_ENDINGS, DocumentPiece, corpus_files
 from seqloom.errors import UsageError, counted
-from seqloom.long_work import every_few_seconds, log_progress
+from seqloom.long_work import duration, every_few_seconds, log_progress
 from seqloom.models import model_family
 from seqloom.protocols import (
     FittedModel,
@@ -228,9 +230,10 @@ def prepare_stores(
     ) -> CorpusStore:
         hashes = [file["sha256"] for file in fingerprints if file["path"] in paths]
         identity = {"files": hashes, "part": part, **common}
-        return build_corpus(
-            pieces, tokenizer, identity, cache_folder(Path(paths[0])), corpus_progress(part)
-        )
+        # of other files nobody knows how much text is in them, nor what part of it is held out
+        is_plain = part == "training" and all(path.endswith(TEXT_ENDINGS) for path in paths)
+        progress = corpus_progress(part, sum(map(os.path.getsize, paths)) if is_plain else None)
+        return build_corpus(pieces, tokenizer, identity, cache_folder(Path(paths[0])), progress)
 
     corpus = build(split.training, "training", split.train_files)
     validation = corpus
@@ -305,12 +308,18 @@ def make_plan(
     return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
 
 
-def corpus_progress(part: str) -> Callable[[Totals], None]:
-    """Logs every few seconds how much of a part is tokenised."""
-    due = every_few_seconds()
+def corpus_progress(part: str, size: int | None = None) -> Callable[[Totals], None]:
+    """Logs every few seconds how much of a part is tokenised, and how long it will take where its size in
+    bytes is known."""
+    due, began = every_few_seconds(), time.monotonic()
 
     def show(totals: Totals) -> None:
         if due():
-            logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {counted(totals.ids, 'token')}")
+            left = ""
+            if size is not None and totals.bytes:
+                seconds = (time.monotonic() - began) / totals.bytes * max(0, size - totals.bytes)
+                left = f", {duration(seconds)} left"
+            tokens = counted(totals.ids, "token")
+            logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {tokens}{left}")
 
     return show
