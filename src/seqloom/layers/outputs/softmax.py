@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seqloom.layers.linear import can_be_packed, linear
 from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.outputs.possible_classes import Classes
+from seqloom.layers.rounded_rows import rounded, with_rounded_rows
 from seqloom.packed_weights import current
 from seqloom.protocols import Loss, NextLogProbs, WantedTokens
 from seqloom.shapes import IGNORE
@@ -163,7 +164,7 @@ def linear_log_probs(
     without gradients."""
     low = _product_dtype(hidden)
     parts = []
-    for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias, classes):
+    for rows, logits, *_ in _chunks(hidden.to(low), weight.to(low), bias, classes):
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         parts.append(chosen - softmax_(logits))
     return torch.cat(parts)
@@ -188,24 +189,27 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
 
 def _chunks(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Classes | None
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at
-    least one chunk.
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Rows, `W h + b` of those rows in float32 or better, memory for the next products, and h; the last two
+    may have more rows, those of h zeros. At least one chunk.
 
     All chunks are in the same memory: fresh pages would cost as much as the softmax.
     """
     exact = torch.promote_types(hidden.dtype, torch.float32)
-    buffer = hidden.new_empty(min(CHUNK, len(hidden)), len(weight), dtype=exact)
+    size = rounded(min(CHUNK, len(hidden)))
+    buffer = hidden.new_empty(size, len(weight), dtype=exact)
     low = buffer if hidden.dtype is exact else torch.empty_like(buffer, dtype=hidden.dtype)
     for start in range(0, max(len(hidden), 1), CHUNK):
-        h = hidden[start : start + CHUNK]
+        rows = slice(start, min(start + CHUNK, len(hidden)))
+        count = rows.stop - start
+        h = with_rounded_rows(hidden[rows])
         products = torch.mm(h, weight.T, out=low[: len(h)])
-        logits = buffer[: len(h)].copy_(products)
+        logits = buffer[:count].copy_(products[:count])
         if bias is not None:
             logits.add_(bias)
         if classes is not None:
             classes.suppress_(logits)
-        yield slice(start, start + CHUNK), logits, products
+        yield rows, logits, products, h
 
 
 @final
@@ -230,7 +234,7 @@ class _ChunkedLoss(torch.autograd.Function):
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_extra = None if extra is None else torch.empty_like(extra)
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        for rows, logits, products in _chunks(h, matrix, bias, classes):
+        for rows, logits, products, inputs in _chunks(h, matrix, bias, classes):
             loss, part = score(rows, logits)
             total += loss
             if not (trains and any(ctx.needs_input_grad)):
@@ -239,9 +243,11 @@ class _ChunkedLoss(torch.autograd.Function):
                 d_extra[rows] = part
             if d_bias is not None:
                 d_bias += logits.sum(dim=0)
-            d_low = products.copy_(logits)
-            d_hidden[rows] = d_low @ matrix
-            _add_product(d_weight, d_low, h[rows], first=rows.start == 0)
+            count = len(logits)
+            products[:count] = logits
+            products[count:] = 0
+            d_hidden[rows] = (products @ matrix)[:count]
+            _add_product(d_weight, products, inputs, first=rows.start == 0)
         ctx.save_for_backward(d_hidden, d_weight, d_bias, d_extra)
         return total
 

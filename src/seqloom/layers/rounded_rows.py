@@ -1,0 +1,25 @@
+"""Few numbers of rows for products in bfloat16 on a CPU.
+
+For every number of rows oneDNN compiles kernels of their own and keeps them, about 0.8 MB for each product.
+Batches of texts have hundreds of such numbers: a training grew to gigabytes. Rows of zeros make them few.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def rounded(rows: int) -> int:
+    """The next number that is at most four binary digits and zeros: at most an eighth more."""
+    step = 1 << max(rows.bit_length() - 4, 0)
+    return -(-rows // step) * step
+
+
+def with_rounded_rows(x: Tensor) -> Tensor:
+    """x `(n, width)` -> `(rounded(n), width)`, zeros after the rows of x; x itself where its number of rows
+    does no harm."""
+    missing = rounded(len(x)) - len(x)
+    is_low = x.dtype is torch.bfloat16 or torch.is_autocast_enabled("cpu")
+    return F.pad(x, (0, 0, 0, missing)) if missing and is_low and x.is_cpu else x
