@@ -950,6 +950,35 @@ def test_entries_that_were_added_match_in_the_text_and_spell_it(tmp_path: Path) 
         read_hub_tokenizer(tmp_path, config | {"vocab_size": size + 8})
 
 
+@pytest.mark.parametrize("named_in", ["added_tokens.json", "tokenizer_config.json"])
+def test_entries_beside_a_tokenizer_json_are_added(tmp_path: Path, named_in: str) -> None:
+    """As in transformers; before, `<user>` was cut into pieces."""
+    _, config, ours = made("gpt2")
+    (tmp_path / "tokenizer.json").write_text(ours.to_json())
+    size = len(json.loads(ours.to_json())["model"]["vocab"])
+    size = max(size, *(one["id"] + 1 for one in json.loads(ours.to_json())["added_tokens"]))
+    entry = {"content": "<user>", "special": False}
+    content = {"<user>": size} if named_in[0] == "a" else {"added_tokens_decoder": {size: entry}}
+    (tmp_path / named_in).write_text(json.dumps(content))
+    again = read_hub_tokenizer(tmp_path, config | {"vocab_size": size + 1})
+    theirs = importlib.import_module("transformers").GPT2Tokenizer.from_pretrained(tmp_path)
+    assert size in theirs("the <user> cat").input_ids
+    assert again.encode(["the <user> cat"]) == [theirs("the <user> cat").input_ids]
+    assert again.encode(TEXTS) == ours.encode(TEXTS)
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_which_file_names_the_special_tokens(tmp_path: Path, newer: bool) -> None:
+    """The older file is read after the newer one, unless that holds `added_tokens_decoder`."""
+    decoder: dict[str, Any] = {"added_tokens_decoder": {}} if newer else {}
+    write(
+        tmp_path,
+        tokenizer_config__json={"eos_token": "a"} | decoder,
+        special_tokens_map__json={"eos_token": "b"},
+    )
+    assert TokenizerSettings.of(tmp_path).token("eos") == ("a" if newer else "b")
+
+
 def test_case_and_accents_are_as_the_settings_say() -> None:
     lower, cased = made("bert")[2], made("bert cased")[2]
     assert lower.decode(alone(lower, "Thé CAT")) == "the cat"

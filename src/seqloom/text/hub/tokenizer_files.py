@@ -14,6 +14,7 @@ Everything is data. Code that a file names (`auto_map`) is never loaded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
@@ -43,6 +44,7 @@ from seqloom.text.hub.sentencepiece_model import (
     read_sentencepiece,
 )
 from seqloom.text.tokenizer_kinds import METASPACE, single_spaces
+from seqloom.text.tokenizers_library import panics_are_errors
 
 Side = Literal["source", "target"]
 JSON, ADDED = "tokenizer.json", "added_tokens.json"
@@ -63,7 +65,8 @@ MAX_BYTES = 2**28
 
 @final
 class TokenizerSettings(NamedTuple):
-    """`tokenizer_config.json` and `special_tokens_map.json`, where they are there; the first overrides."""
+    """`tokenizer_config.json` and `special_tokens_map.json`, where they are there. The first overrides where
+    it has `added_tokens_decoder`, else the second, as in transformers."""
 
     content: JsonObject
 
@@ -72,7 +75,9 @@ class TokenizerSettings(NamedTuple):
         content: dict[str, object] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             if is_there(folder / name):
-                content |= read_json_object(folder / name)
+                read = read_json_object(folder / name)
+                newer = name == "special_tokens_map.json" or "added_tokens_decoder" in read
+                content = {**content, **read} if newer else {**read, **content}
         return cls(content)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -112,7 +117,13 @@ def tokenizer_json(folder: Path, family: str, side: Side) -> str:
     if is_marian(folder):
         tokenizer = marian_tokenizer(folder, settings, side)
     elif is_there(folder / JSON):
-        return read_text(folder / JSON, MAX_BYTES)
+        text = read_text(folder / JSON, MAX_BYTES)
+        names = [token.content for token in _added_tokens(folder, settings).values()]
+        if all(json.dumps(name) in text or f'"{name}"' in text for name in names):
+            return text
+        # transformers adds what the other files name beside it
+        with panics_are_errors("load"):
+            tokenizer = Tokenizer.from_str(text)
     elif is_there(folder / "vocab.txt"):
         tokenizer = wordpiece_tokenizer(folder, settings)
     elif is_there(folder / "merges.txt"):
@@ -334,8 +345,20 @@ def _append_eos(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
 
 
 def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings) -> None:
-    """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that the
-    file gives them."""
+    """Adds the entries of the other files, which must get the ids that the files give them."""
+    for i, token in sorted(_added_tokens(folder, settings).items()):
+        if tokenizer.token_to_id(token.content) != i or token.special:
+            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+        if tokenizer.token_to_id(token.content) != i:
+            raise FolderError(
+                f"the added token {printable(token.content)!r} must have the id {i}, but comes as"
+                f" {tokenizer.token_to_id(token.content)}; its files do not belong together",
+                folder,
+            )
+
+
+def _added_tokens(folder: Path, settings: TokenizerSettings) -> dict[int, AddedToken]:
+    """The entries that `tokenizer_config.json` or `added_tokens.json` add, by their ids."""
     added: dict[int, AddedToken] = {}
     if is_there(folder / ADDED):
         entries = _read_vocabulary(folder / ADDED)
@@ -350,15 +373,7 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings)
             f" ({shown(error, 100)}); get the file again",
             folder,
         ) from None
-    for i, token in sorted(added.items()):
-        if tokenizer.token_to_id(token.content) != i or token.special:
-            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-        if tokenizer.token_to_id(token.content) != i:
-            raise FolderError(
-                f"the added token {printable(token.content)!r} must have the id {i}, but comes as"
-                f" {tokenizer.token_to_id(token.content)}; its files do not belong together",
-                folder,
-            )
+    return added
 
 
 def _decoded_tokens(decoder: Any) -> dict[int, AddedToken]:
