@@ -26,7 +26,7 @@ from seqloom.layers.recurrent.native_step import NativeRecurrentStep
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.native.library import OFF, library
 from seqloom.packed_weights import PackedWeights, Storage
-from seqloom.protocols import next_logits, target_log_probs
+from seqloom.protocols import next_logits, select_rows, target_log_probs
 from seqloom.runs.quantised_weights import QuantisedModel, stored_weights, why_not_compiled
 from seqloom.shapes import IGNORE
 from seqloom.stored_weight import QuantisedWeight
@@ -183,6 +183,14 @@ def test_what_it_cannot_do_is_left_to_the_layers(native_steps: list[int]) -> Non
             assert not native_steps
             model.read(token, state)
     assert native_steps == [2]
+
+
+def test_a_state_of_other_rows_is_refused() -> None:
+    model = drawn()
+    state = next_logits(model, prompts(2), None)[1]
+    for wrong in (select_rows(state, torch.tensor([0])), model.double().start(2)):
+        with torch.no_grad(), PackedWeights(), pytest.raises(ValueError, match="a state must be"):
+            model.float().read(torch.full((2, 1), EOS + 1), wrong)
 
 
 @pytest.mark.parametrize(

@@ -169,10 +169,12 @@ class NativeRecurrentStep:
         own = [self._layer(stack, k) for stack in parts.stacks for k in range(len(stack.stack))]
         self._of_layers = (RecurrentLayerArguments * len(own))(*own)
         # for each layer its stack's tensors in the state, and its place in them
-        states, self._places = 0, list[tuple[int, int]]()
+        self._places, self._shapes = list[tuple[int, int]](), list[tuple[int, int]]()
         for stack in parts.stacks:
-            self._places += [(states, k) for k in range(len(stack.stack))]
-            states += stack.stack[0].cell.state_count
+            layers, first = len(stack.stack), stack.stack[0]
+            self._places += [(len(self._shapes), k) for k in range(layers)]
+            widths = (first.output_width, first.width)[: first.cell.state_count]
+            self._shapes += [(layers, width) for width in widths]
         embedding = cast("nn.Embedding", parts.embedding).weight
         self.vocabulary, width = embedding.shape
         self._width = self._layers[-1].output_width
@@ -205,6 +207,11 @@ class NativeRecurrentStep:
     ) -> tuple[Tensor, CellState] | None:
         """As `read_token`; `anywhere`: whatever the tokens are."""
         rows, tokens = tokens.shape[0], tokens.contiguous()
+        shapes = [(rows, *shape) for shape in self._shapes]
+        if [tuple(part.shape) for part in state] != shapes or not all(
+            in_memory(part, torch.float32) for part in state
+        ):
+            raise ValueError(f"a state must be float32 of shapes {shapes} on a CPU")
         old = [part.contiguous() for part in state]
         new = [torch.empty_like(part) for part in old]
         layers = (RecurrentLayerArguments * len(self._layers)).from_buffer_copy(self._of_layers)
