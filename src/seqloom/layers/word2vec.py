@@ -12,7 +12,7 @@ are the same pairs as in the paper. As there, too, CBOW adds the gradient of x t
 inputs of an update share the words from the noise (Ji et al. 2016), so that it is a product of matrices. In
 CBOW its words come from 8 streams of sentences, one of each: words beside each other have nearly the same x,
 and a word from the noise would be moved 8 times as far in one direction (analogies: 7.9 % right instead of
-9.4 %).
+9.3 %).
 
 With pieces (fastText; Bojanowski et al.: Enriching Word Vectors with Subword Information, TACL 2017) the
 vector v_i of a word is the mean of several rows: its own and those of the n-grams of its characters. It is
