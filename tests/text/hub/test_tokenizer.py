@@ -967,6 +967,37 @@ def test_entries_beside_a_tokenizer_json_are_added(tmp_path: Path, named_in: str
     assert again.encode(TEXTS) == ours.encode(TEXTS)
 
 
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+def test_settings_of_bert_override_its_tokenizer_json(tmp_path: Path, key: str, name: str) -> None:
+    """As in transformers, whose class for any tokenizer.json alone overrides nothing."""
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"aAeé中文",
+        "##a",
+        "##A",
+        "##e",
+        "##é",
+    ]
+    (tmp_path / "vocab.txt").write_text("\n".join([*vocabulary, "##中", "##文"]) + "\n")
+    library = importlib.import_module("transformers")
+    library.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").unlink(missing_ok=True)
+    kept = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    write(tmp_path, tokenizer_config__json=kept | {key: False, "tokenizer_class": name})
+    theirs = library.AutoTokenizer.from_pretrained(tmp_path)
+    size = len(vocabulary) + 2
+    ours = read_hub_tokenizer(
+        tmp_path, {"model_type": "bert", "vocab_size": size, "pad_token_id": 0}
+    )
+    for text in ("aA Aé", "é 中文a"):
+        assert ours.encode([text]) == [theirs(text, add_special_tokens=False).input_ids]
+
+
 @pytest.mark.parametrize("newer", [True, False])
 def test_which_file_names_the_special_tokens(tmp_path: Path, newer: bool) -> None:
     """The older file is read after the newer one, unless that holds `added_tokens_decoder`."""

@@ -54,6 +54,13 @@ KNOWN_FILES = (
     "tokenizer.json, vocab.txt, vocab.json with merges.txt, source.spm with target.spm and vocab.json, "
     + ", ".join(SENTENCEPIECE)
 )
+BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast")
+BERT_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""A key of tokenizer_config.json -> that of the normalizer, which it overrides in these classes."""
 SENTINELS = 100
 """`<extra_id_99>` to `<extra_id_0>`, which T5 has after its pieces."""
 OTHER_LANGUAGE = " "
@@ -117,7 +124,7 @@ def tokenizer_json(folder: Path, family: str, side: Side) -> str:
     if is_marian(folder):
         tokenizer = marian_tokenizer(folder, settings, side)
     elif is_there(folder / JSON):
-        text = read_text(folder / JSON, MAX_BYTES)
+        text = _normalised_as_set(read_text(folder / JSON, MAX_BYTES), settings)
         names = [token.content for token in _added_tokens(folder, settings).values()]
         if all(json.dumps(name) in text or f'"{name}"' in text for name in names):
             return text
@@ -137,6 +144,28 @@ def tokenizer_json(folder: Path, family: str, side: Side) -> str:
         )
     _add_tokens(tokenizer, folder, settings)
     return str(tokenizer.to_str(pretty=True))
+
+
+def _normalised_as_set(text: str, settings: TokenizerSettings) -> str:
+    """A tokenizer.json whose BERT normalizer does what tokenizer_config.json says, as the class of
+    transformers does it. What is damaged comes back as it is, and is found later."""
+    given = {
+        key: settings.content[name]
+        for name, key in BERT_NORMALIZER.items()
+        if type(settings.content.get(name)) is bool
+    }
+    if not given or settings.content.get("tokenizer_class", BERT_CLASSES[0]) not in BERT_CLASSES:
+        return text
+    try:
+        pipeline = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    match pipeline:
+        case {"normalizer": {"type": "BertNormalizer"} as normalizer} if (
+            normalizer != normalizer | given
+        ):
+            return json.dumps(pipeline | {"normalizer": normalizer | given}, ensure_ascii=False)
+    return text
 
 
 def wordpiece_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
