@@ -296,7 +296,7 @@ def test_the_structure_is_the_one_of_the_header() -> None:
     assert found == names
     assert ctypes.sizeof(compiled_loops.LoopArguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
     cells = (
-        (SOURCES / "recurrent.cpp")
+        (SOURCES / "cells.h")
         .read_text()
         .partition("enum Cell : long {")[2]
         .partition("}")[0]
