@@ -3,6 +3,7 @@ being counted."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import os
@@ -336,6 +337,8 @@ def test_what_is_no_labelled_text_is_refused(tmp_path: Path) -> None:
         "plain text has no labels: say where they are with --set data.format=label_first"
         in refusal(plain)
     )
+    packed = write(tmp_path, "p.csv.bz2", bz2.compress(b"text,label\na,b\n"))
+    assert "must be text, but is bzip2 data (unpack it with bzip2 -d)" in refusal(packed)
     with pytest.raises(UsageError, match="which is for words with tags"):
         read(plain, format="conll")
     with pytest.raises(UsageError, match=r"data\.label names a column"):

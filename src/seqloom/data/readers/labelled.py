@@ -129,6 +129,7 @@ def _of_file(file: DataFile, form: str, schema: TableSchema, answers: bool) -> I
     if form == "label_first":
         return _label_first(file)
     if form == "parallel" or answers:
+        next(file.full_lines(), None)  # what is no text at all has another reason
         raise UsageError(
             f"{printable(file.path)}: plain text has no labels: say where they are with --set"
             " data.format=label_first (or fasttext, tsv, csv, folder), or name a second file with a label in"
