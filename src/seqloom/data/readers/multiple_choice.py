@@ -215,7 +215,8 @@ def _written(row: Row, schema: TableSchema) -> _WrittenChoice | None:
 
 def _options(row: Row) -> tuple[list[str], list[str]]:
     """The texts of the options, and their keys where they have some. One column holds a list of texts, of
-    objects `{text, label}`, or an object of two lists as ARC has it; in a cell of a table it is JSON."""
+    objects `{text, label}`, an object of two lists as ARC has it, or one of a text for each key as MedQA has
+    it; in a cell of a table it is JSON."""
     roles = [role for role in row.values if role.startswith("option ")]
     keys: list[object] = []
     if len(roles) == 1:
@@ -223,7 +224,10 @@ def _options(row: Row) -> tuple[list[str], list[str]]:
         if (text := as_text(value)) is not None:
             value = json_value(text, row.file, row.line) if text.strip() else []
         items = as_list(value)
-        if items is None:
+        by_key = as_object(value) or {}
+        if by_key and not by_key.keys() & {"text", "label"}:
+            keys, texts = [*by_key], [*by_key.values()]
+        elif items is None:
             texts = as_list(field_of(value, "text")) or []
             keys = as_list(field_of(value, "label")) or [None] * (
                 "label" in (as_object(value) or ())
