@@ -22,9 +22,9 @@ from seqloom.errors import printable
 
 MOST_LINES = 100_000
 """Of a sentence."""
-_DOCUMENT = re.compile(r"-DOCSTART-(?![^ \t])")
-"""The mark of a new document, which ends a sentence and is none; it may have other columns than words
-have."""
+_DOCUMENT = re.compile(r"-DOCSTART-(?![^ \t])|#(begin|end) document(?![^ \t;])")
+"""The mark of a new document (CoNLL-2003, CoNLL-2012), which ends a sentence and is none; it may have other
+columns than words have."""
 _SPACES = re.compile(r"[ \t]+")
 _COMMENT = re.compile(r"# *\S+( +\S+)? *= ")
 BY_ANNOTATOR = ".iob2"
@@ -47,9 +47,9 @@ def _blocks(file: DataFile) -> Iterator[list[Line]]:
     block: list[Line] = []
     after_mark = False
     for line in file.lines():
-        is_mark = _DOCUMENT.match(line.text) is not None
-        if is_mark:
-            file.skip("-DOCSTART- line", line.number)
+        mark = _DOCUMENT.match(line.text)
+        if mark is not None:
+            file.skip(f"{mark[0]} line", line.number)
             if block:
                 yield block
             block = []
@@ -62,7 +62,7 @@ def _blocks(file: DataFile) -> Iterator[list[Line]]:
             block = []
         elif not after_mark:
             file.find("a blank line more than one between sentences", line.number)
-        after_mark = is_mark
+        after_mark = mark is not None
         if len(block) > MOST_LINES:
             raise file.error(
                 f"a sentence must have at most {MOST_LINES:,} lines, but this one has more; is there a blank"
