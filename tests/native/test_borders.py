@@ -67,7 +67,8 @@ def test_products_of_matrices(data: st.DataObject, rows: int, columns: int, dept
     bias = data.draw(st.one_of(st.none(), matrices(1, columns).map(lambda one: one[0])))
     order = data.draw(orders(rows))
     expected = None
-    fits = a.shape == (rows, depth) and b.shape == (depth, columns)
+    # an order may leave rows out
+    fits = (len(a) == rows or order is not None) and b.shape == (a.shape[1], columns)
     if fits and (bias is None or bias.shape == (columns,)):
         taken = a if order is None else a[order.long()]
         expected = taken.double() @ b.double() + (0 if bias is None else bias)
