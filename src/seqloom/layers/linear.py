@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers.packed_linear import is_readable, packed_product
-from seqloom.layers.rounded_rows import with_rounded_rows
+from seqloom.layers.rounded_rows import are_rows_rounded, with_rounded_rows
 from seqloom.native.library import decoding_functions, in_memory
 from seqloom.packed_weights import current
 
@@ -33,7 +33,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weights is None or (
         weights.storage == "float32" and not (_pays(x, weight) and can_be_packed(x, weight))
     ):
-        if not (x.is_cpu and torch.is_autocast_enabled("cpu")):
+        if not are_rows_rounded(x):
             return F.linear(x, weight, bias)
         rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
         y = F.linear(with_rounded_rows(rows), weight, bias)

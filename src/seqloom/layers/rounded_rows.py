@@ -17,9 +17,13 @@ def rounded(rows: int) -> int:
     return -(-rows // step) * step
 
 
+def are_rows_rounded(x: Tensor) -> bool:
+    """Whether products with x are such products."""
+    return x.is_cpu and (x.dtype is torch.bfloat16 or torch.is_autocast_enabled("cpu"))
+
+
 def with_rounded_rows(x: Tensor) -> Tensor:
     """x `(n, width)` -> `(rounded(n), width)`, zeros after the rows of x; x itself where its number of rows
     does no harm."""
     missing = rounded(len(x)) - len(x)
-    is_low = x.dtype is torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    return F.pad(x, (0, 0, 0, missing)) if missing and is_low and x.is_cpu else x
+    return F.pad(x, (0, 0, 0, missing)) if missing and are_rows_rounded(x) else x

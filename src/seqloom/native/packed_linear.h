@@ -243,4 +243,16 @@ inline void multiply(const LinearCall& call, long threads) {
   call.linear(Member{barrier, omp_get_thread_num(), omp_get_num_threads()}, call.x, call.rows, call.y);
 }
 
+// Runs a step of decoding on a team of threads. False where nothing was done.
+template <class S> bool run(const S& step, long threads) {
+  if (!step.even()) return false;
+  static thread_local std::vector<float> workspace;
+  if (const size_t asked = step.workspace_size(threads); workspace.size() < asked) workspace.resize(asked);
+  float* const shared = workspace.data();
+  Barrier barrier;
+#pragma omp parallel num_threads(static_cast<int>(threads))
+  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()}, shared);
+  return true;
+}
+
 } // namespace seqloom

@@ -1,6 +1,6 @@
 // The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, steps of
-// decoding for native_step.py in layers/recurrent and layers/transformer, and texts cut for text/segment_cache.py: a plain C interface,
-// called through ctypes.
+// decoding for native_step.py in layers/recurrent and layers/transformer, and texts cut for text/segment_encoder.py: a plain C
+// interface, called through ctypes.
 
 #include "cells.h"
 #include "gemm.h"

@@ -19,7 +19,7 @@ struct LayerState {
   float *new_h, *new_c;
 };
 
-struct RecurrentLayerStep { // as `LayerArguments` in native_step.py
+struct RecurrentLayerStep { // as `RecurrentLayerArguments` in native_step.py
   long cell, connection, width;
   PackedLinear input;                // (gates, input): without the raw input gate where widths agree
   PackedLinear hidden[3];            // the products with the state, in the order of the cell's
@@ -32,7 +32,7 @@ struct RecurrentLayerStep { // as `LayerArguments` in native_step.py
   long outputs() const { return projection.outputs ? projection.outputs : width; }
 };
 
-struct RecurrentStep { // as `StepArguments` in native_step.py
+struct RecurrentStep { // as `RecurrentStepArguments` in native_step.py
   const RecurrentLayerStep* layers;
   long count, rows, widest;    // widest: numbers of a row of the largest gates
   const long* ids;             // (rows,)
@@ -47,7 +47,7 @@ struct RecurrentStep { // as `StepArguments` in native_step.py
     return std::all_of(ids, ids + rows, [&](long id) { return id >= 0 && id < vocabulary && id != pad && id != start; });
   }
 
-  long workspace_size() const { return rows * (3 * widest + 6 * broad()); }
+  long workspace_size(long) const { return rows * (3 * widest + 6 * broad()); }
 
   // The width of the widest input, state or output of a layer.
   long broad() const {
@@ -218,17 +218,5 @@ private:
     me.sync();
   }
 };
-
-// False where nothing was done.
-inline bool run(const RecurrentStep& step, long threads) {
-  if (!step.even()) return false;
-  static thread_local std::vector<float> workspace;
-  if (const size_t asked = step.workspace_size(); workspace.size() < asked) workspace.resize(asked);
-  float* const shared = workspace.data();
-  Barrier barrier;
-#pragma omp parallel num_threads(static_cast<int>(threads))
-  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()}, shared);
-  return true;
-}
 
 } // namespace seqloom

@@ -263,16 +263,4 @@ private:
   }
 };
 
-// False where nothing was done.
-inline bool run(const TransformerStep& step, long threads) {
-  if (!step.even()) return false;
-  static thread_local std::vector<float> workspace;
-  if (const size_t asked = step.workspace_size(threads); workspace.size() < asked) workspace.resize(asked);
-  float* const shared = workspace.data();
-  Barrier barrier;
-#pragma omp parallel num_threads(static_cast<int>(threads))
-  step(Member{barrier, omp_get_thread_num(), omp_get_num_threads()}, shared);
-  return true;
-}
-
 } // namespace seqloom

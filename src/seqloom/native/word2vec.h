@@ -252,7 +252,7 @@ template <class T> class Pass {
   std::vector<T> means; // of the words of a step
   Step<T> step;
   int32_t drawn[MOST_TARGETS];  // words for the next step
-  uint64_t random[MOST_TARGETS]; // what those for the step after it are made of
+  uint64_t bits[MOST_TARGETS];   // random, for the words of the step after it
 
   long size(int32_t word) const { return w.pieces ? w.firsts[word + 1] - w.firsts[word] : 1; }
   T* in_ring(std::vector<T>& rows, long place) { return rows.data() + (place & (ring - 1)) * w.stride; }
@@ -273,19 +273,19 @@ template <class T> class Pass {
   // step after it.
   void draw() {
     for (long k = 0; k < w.negatives; k++) {
-      const uint32_t* column = column_of(random[k]);
-      // all bits, or none: a branch would be foreseen in half of the cases
-      const uint32_t itself = -static_cast<uint32_t>(static_cast<uint32_t>(random[k]) < column[0]);
+      const uint32_t* column = column_of(bits[k]);
+      // all ones or all zeros: half of the time a processor would predict a branch wrongly
+      const uint32_t itself = -static_cast<uint32_t>(static_cast<uint32_t>(bits[k]) < column[0]);
       drawn[k] = static_cast<int32_t>((itself & static_cast<uint32_t>((column - w.noise) / 2)) | (~itself & column[1]));
       prefetch(w.u + drawn[k] * w.stride);
     }
-    randomise();
+    draw_bits();
   }
 
   const uint32_t* column_of(uint64_t random) const { return w.noise + 2 * Random::scaled(random, w.vocabulary); }
 
-  void randomise() {
-    for (long k = 0; k < w.negatives; k++) __builtin_prefetch(column_of(random[k] = noise.next()));
+  void draw_bits() {
+    for (long k = 0; k < w.negatives; k++) __builtin_prefetch(column_of(bits[k] = noise.next()));
   }
 
   // Comes to the next sentence with two words. What is random in it depends on its number alone.
@@ -419,7 +419,7 @@ public:
       if (w.pieces) s.sums.resize(ring * w.stride), s.gradients.resize(ring * w.stride);
       begin(s);
     }
-    randomise();
+    draw_bits();
     draw();
     while (std::any_of(streams.begin(), streams.end(), [](const Stream<T>& s) { return !s.is_over(); })) {
       if (w.is_cbow) cbow();

@@ -71,7 +71,7 @@ def stored_weights(model: GPT | RecurrentLM) -> list[Tensor]:
     if isinstance(model, RecurrentLM):
         kinds, layers = (nn.Linear, FullOutput), model.parts().layers()
     modules: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
-    if type(model.embedding) is nn.Embedding:
+    if isinstance(model.embedding, nn.Embedding):
         modules.append(model.embedding)
     weights: list[Tensor] = [module.weight for module in modules]
     for layer in layers:

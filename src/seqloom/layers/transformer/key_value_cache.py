@@ -252,8 +252,8 @@ def with_room(past: Tensor, length: int, steps: int, dim: int = 2) -> Tensor:
 def embed_tokens(embedding: nn.Module, ids: Tensor, pad_id: int) -> Tensor:
     """ids `(...)` -> `(..., width)`. A pad id below 0 has no row in the embedding: any will do."""
     ids, weights = ids.clamp(min=0) if pad_id < 0 else ids, current()
-    # a prompt that was trained takes the place of an embedding
-    if weights is not None and weights.storage != "float32" and type(embedding) is nn.Embedding:
+    # with a trained prompt it is no plain table
+    if isinstance(embedding, nn.Embedding) and weights is not None and weights.storage != "float32":
         return packed_rows(weights, embedding.weight, ids)
     embedded: Tensor = embedding(ids)
     return embedded
