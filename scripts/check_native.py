@@ -30,9 +30,10 @@ TESTS = [
     "tests/native",
     "tests/layers",
     "tests/models/test_native_gpt.py",
+    "tests/models/test_native_seq2seq.py",
     "tests/text/test_segment_encoder.py",
 ]
-LEFT_OUT = ["--deselect", "tests/models/test_native_gpt.py::test_texts_are_the_same"]
+LEFT_OUT = ["-k", "not test_texts_are_the_same"]
 """With -O1 sums are rounded otherwise, which decides between two texts that are equally likely."""
 
 

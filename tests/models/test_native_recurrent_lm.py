@@ -70,9 +70,9 @@ def native_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     original = NativeRecurrentStep.__call__
 
     def counted(
-        self: NativeRecurrentStep, tokens: Tensor, state: CellState, *, anywhere: bool = False
+        self: NativeRecurrentStep, tokens: Tensor, *inputs: Any, anywhere: bool = False
     ) -> tuple[Tensor, CellState] | None:
-        found = original(self, tokens, state, anywhere=anywhere)
+        found = original(self, tokens, *inputs, anywhere=anywhere)
         rows.extend([len(tokens)] * (found is not None))
         return found
 

@@ -3,6 +3,9 @@ before an address is given away. `make check-native` runs this with every array 
 
 from __future__ import annotations
 
+import copy
+from functools import cache
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,9 +15,10 @@ from torch import Tensor
 from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.packed_linear import packed_product
 from seqloom.layers.recurrent.compiled_products import gemm
+from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.native.library import library
 from seqloom.packed_weights import PackedWeights, Storage
-from seqloom.protocols import WantedTokens
+from seqloom.protocols import Shared, WantedTokens
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="the compiled calls need a C++ compiler when the project is installed"
@@ -131,3 +135,67 @@ def test_the_likeliest(data: st.DataObject, rows: int, outputs: int, count: int)
     assert possible.sum().item() == (best > -torch.inf).sum().item()
     there = everything.gather(1, found.ids)[possible].float()
     torch.testing.assert_close(found.log_probs[possible], there, rtol=1e-4, atol=1e-4)
+
+
+@cache
+def decoders(attention: str) -> tuple[Seq2Seq, Seq2Seq]:
+    """A small one, and the same in float64."""
+    torch.manual_seed(0)
+    sizes = {"embedding_width": 5, "encoder_width": 9, "width": 18, "attention_width": 7}
+    config = Seq2SeqConfig(vocabulary_size=20, readout_width=3, attention=attention, **sizes)  # type: ignore[arg-type]
+    model = Seq2Seq(config).eval()
+    return model, copy.deepcopy(model).double()
+
+
+@st.composite
+def placed(draw: st.DrawFn, tensor: Tensor) -> Tensor:
+    """The same numbers in some other place; now and then others."""
+    match draw(st.sampled_from(["as it is"] * 9 + ["columns", "apart", "fewer", "type"])):
+        case "columns":
+            return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+        case "apart":
+            return torch.stack([tensor, tensor], dim=-1)[..., 0]
+        case "fewer":
+            return tensor[..., :-1]
+        case "type":
+            return tensor.double() if tensor.is_floating_point() else tensor.int()
+    return tensor
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.data(),
+    attention=st.sampled_from(["additive", "dot", "bilinear", "none"]),
+    rows=st.integers(1, 9),
+    source=st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=1, max_size=3),
+)
+def test_steps_of_a_decoder(
+    data: st.DataObject, attention: str, rows: int, source: list[list[int]]
+) -> None:
+    model, exact = decoders(attention)
+    inputs = data.draw(st.lists(st.integers(-1, len(source)), min_size=rows, max_size=rows))
+    ids = data.draw(st.lists(st.integers(-1, 20), min_size=rows, max_size=rows))
+    tokens, read = torch.tensor(ids, dtype=torch.long)[:, None], torch.tensor(inputs).long()
+    with torch.inference_mode():
+        first = model.encode(torch.tensor(source))
+        memory = first.memory.value
+        generator = torch.Generator().manual_seed(0)
+        h = torch.randn(rows, 1, 18, generator=generator)
+        given_ = [*memory[:3], h, read, tokens]
+        values, keys, mask, own, reads, asked = (data.draw(placed(part)) for part in given_)
+        changed = memory._replace(values=values, keys=keys, mask=mask)
+        state = first._replace(hidden=(own,), source=reads, memory=Shared(changed))
+        try:
+            with PackedWeights():
+                found, after = model.read(asked, state)
+        except (ValueError, IndexError, RuntimeError):
+            alike = zip((values, keys, mask, own, reads, asked), given_, strict=True)
+            same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in alike)
+            there = all(0 <= one < len(source) for one in inputs)
+            assert not (same and there and all(0 <= one < 20 for one in ids))
+            return
+        whole = memory._replace(values=memory.values.double(), keys=memory.keys.double())
+        state = first._replace(hidden=(h.double(),), source=read, memory=Shared(whole))
+        expected, then = exact.read(asked, state)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(after.hidden[0].double(), then.hidden[0], rtol=1e-4, atol=1e-5)

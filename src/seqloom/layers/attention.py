@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +102,20 @@ class HeadAttention(WatchedAttention):
         elif mask.dtype != torch.bool:
             scores, mask = scores + mask.clamp(min=torch.finfo(mask.dtype).min), mask > -torch.inf
         return self.watcher(attention_weights(scores, mask)) @ values
+
+
+class AttentionMemory(NamedTuple):
+    """What a recurrent decoder attends to: one for each input, shared by all rows that read it."""
+
+    values: Tensor
+    """`(inputs, source, memory_width)`: h_i; without attention the one context vector, `source` = 1."""
+    keys: Tensor
+    """`(inputs, source, attention_width)`: U h_i, formed once per input."""
+    mask: Tensor
+    """`(inputs, source)`: true at real tokens."""
+    inputs: Tensor
+    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order.
+    """
 
 
 class AttentionScores(WatchedAttention):

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.attention import SCORES, AttentionScores, weighted_mean
+from seqloom.layers.attention import SCORES, AttentionMemory, AttentionScores, weighted_mean
 from seqloom.layers.joined_inputs import joined_sources, padded
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
+from seqloom.layers.recurrent.native_attention import ContextParts, ReadMemory
+from seqloom.layers.recurrent.native_step import RecurrentParts, read_steps, read_token
 from seqloom.layers.recurrent.stack import (
     EMBEDDING_STD,
     RecurrentStack,
@@ -32,6 +34,7 @@ from seqloom.layers.recurrent.stack import (
     layer_state,
     stack_states,
 )
+from seqloom.layers.transformer.key_value_cache import embed_tokens
 from seqloom.models.config_checks import (
     ZERO,
     CellName,
@@ -188,20 +191,6 @@ class Seq2SeqConfig:
 SIZES, ABOUT = named_sizes("seq2seq")
 
 
-class AttentionMemory(NamedTuple):
-    """What the decoder attends to: one for each input, shared by all rows that read it."""
-
-    values: Tensor
-    """`(inputs, source, memory_width)`: h_i; without attention the one context vector, `source` = 1."""
-    keys: Tensor
-    """`(inputs, source, attention_width)`: U h_i, formed once per input."""
-    mask: Tensor
-    """`(inputs, source)`: true at real tokens."""
-    inputs: Tensor
-    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order.
-    """
-
-
 class Seq2SeqState(NamedTuple):
     """A `JoinableState`."""
 
@@ -269,12 +258,30 @@ class Seq2Seq(nn.Module):
             c.readout_width, c.vocabulary_size, tied, suppressed=c.suppressed_ids
         )
 
+    def parts(self) -> RecurrentParts:
+        """All of a step before the output layer."""
+        c, context = self.config, None
+        if self.reads_context or (self.readout.kind != "none" and self.readout.reads_context):
+            from_current = self.attention is not None and c.attends_from_current
+            context = ContextParts(self.attention, c.memory_width, from_current)
+        to_output = nn.Identity() if self.readout.kind == "none" else self.readout.linear
+        return RecurrentParts(
+            self.target_embedding,
+            [self.decoder],
+            to_output,
+            c.pad_id,
+            c.pad_id,
+            context,
+            maxout=self.readout.kind == "maxout",
+        )
+
     def encode(self, source: Tensor) -> Seq2SeqState:
         """source `(inputs, steps)`, padded anywhere -> the first state, one row per input."""
         mask = source != self.config.pad_id
         if self.config.reverse_source:
             source = reverse_each(source, mask)
-        states, final_state = self.encoder(self.dropout(self.source_embedding(source)), mask)
+        embedded = embed_tokens(self.source_embedding, source, self.config.pad_id)
+        states, final_state = self.encoder(self.dropout(embedded), mask)
         if self.attention is None:
             values = self.bridge.summary(final_state).unsqueeze(1)
             keys, mask = values, torch.ones_like(mask[:, :1])
@@ -290,6 +297,10 @@ class Seq2Seq(nn.Module):
     def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after them."""
         memory = state.memory.value
+        inputs = tokens, state.hidden, ReadMemory(memory, state.source)
+        found = read_token(self, self.parts, *inputs) or read_steps(self, self.parts, *inputs)
+        if found is not None:
+            return found[0], state._replace(hidden=found[1])
         if state.source is not memory.inputs:
             memory = AttentionMemory(*(part.index_select(0, state.source) for part in memory))
         mask = tokens != self.config.pad_id

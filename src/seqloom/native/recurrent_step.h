@@ -1,12 +1,15 @@
 // One token of each row through a stack of recurrent layers, as layers/recurrent/native_step.py passes it. The equations are those
 // of layers/recurrent/cells.py.
 //
+// A decoder also reads a context c of its input (attention_step.h). The first layer's input is [x; c] or x, the embedded token;
+// that of the last map as much of [h; x; c] as it has inputs.
+//
 // Weights are packed; products with the input and with the state are added where the gates are computed. Between two parts of a
 // layer all threads wait for each other.
 #pragma once
 
+#include "attention_step.h"
 #include "cells.h"
-#include "packed_linear.h"
 
 #include <utility>
 
@@ -39,15 +42,19 @@ struct RecurrentStep { // as `RecurrentStepArguments` in native_step.py
   const float* embedding;      // (vocabulary, width); null: `stored`
   PackedLinear stored;
   long vocabulary, width, pad, start; // after a pad or a start a row is not as the others
+  AttentionStep attention;
   PackedLinear to_output;      // outputs: 0 where there is none
+  long maxout;                 // whether y is the larger of each pair of outputs, which are half of them apart
   float* y;                    // (rows, its width)
 
-  // Whether each id is a token that goes on with its document, and has an embedding.
+  // Whether each id is a token that goes on with its document, and has an embedding; and each row has an input.
   bool even() const {
-    return std::all_of(ids, ids + rows, [&](long id) { return id >= 0 && id < vocabulary && id != pad && id != start; });
+    return attention.even(rows) && std::all_of(ids, ids + rows, [&](long id) { return id >= 0 && id < vocabulary && id != pad && id != start; });
   }
 
-  long workspace_size(long) const { return rows * (3 * widest + 6 * broad()); }
+  long workspace_size(long threads) const {
+    return rows * (3 * widest + 5 * broad() + read_width() + attention.query.outputs + to_output.outputs) + threads * attention.source;
+  }
 
   // The width of the widest input, state or output of a layer.
   long broad() const {
@@ -59,18 +66,26 @@ struct RecurrentStep { // as `RecurrentStepArguments` in native_step.py
   void operator()(const Member& me, float* at) const {
     const auto take = [&](long wide) { return Rows<float>{std::exchange(at, at + rows * wide), wide}; };
     const Buffers b{take(widest), take(widest), take(widest), take(broad()), take(broad()), take(broad())};
-    Rows<float> below = take(broad()), above = take(broad());
+    const Rows<float> between[] = {take(broad()), take(broad())}, read = take(read_width()), query = take(attention.query.outputs), pairs = take(to_output.outputs);
+    float* const weights = at + me.rank * attention.source;
+    const Rows<float> embedded = read.columns(last_width()), context = embedded.columns(width);
     const Share share = me.of(rows);
-    for (long row = share.first; row < share.last; row++) embed(row, below[row]);
+    for (long row = share.first; row < share.last; row++) embed(row, embedded[row]);
+    const RecurrentLayerStep& last = layers[count - 1];
+    if (!attention.from_current) attend(me, {last.state.h, last.h_stride}, query, weights, context);
     me.sync();
+    Rows<float> below = embedded;
     for (long layer = 0; layer < count; layer++) {
+      const Rows<float> above = layer + 1 < count ? between[layer % 2] : read;
       run(layers[layer], me, b, below, above);
       if (layers[layer].connection != NONE) connect(layers[layer], me, b, below, above);
-      std::swap(below, above);
+      below = above;
     }
-    if (to_output.outputs) to_output(me, below, rows, {y, to_output.outputs});
-    else
-      for (long row = share.first; row < share.last; row++) std::memcpy(y + row * last_width(), below[row], last_width() * sizeof(float));
+    if (attention.from_current) {
+      attend(me, read, query, weights, context);
+      me.sync();
+    }
+    put(me, read, pairs);
   }
 
 private:
@@ -79,6 +94,34 @@ private:
   };
 
   long last_width() const { return layers[count - 1].outputs(); }
+  long read_width() const { return last_width() + width + attention.width; }
+
+  void attend(const Member& me, Rows<const float> states, Rows<float> query, float* weights, Rows<float> context) const {
+    if (attention.width == 0) return;
+    if (attention.scores == ADDITIVE) {
+      attention.query(me, states, rows, query);
+      me.sync();
+      states = query;
+    }
+    const Share share = me.of(rows);
+    for (long row = share.first; row < share.last; row++) attention(row, states[row], weights, context[row]);
+  }
+
+  void put(const Member& me, Rows<const float> read, Rows<float> pairs) const {
+    const Share share = me.of(rows);
+    if (!to_output.outputs) {
+      for (long row = share.first; row < share.last; row++) std::memcpy(y + row * last_width(), read[row], last_width() * sizeof(float));
+      return;
+    }
+    to_output(me, read, rows, maxout ? pairs : Rows<float>{y, to_output.outputs});
+    if (!maxout) return;
+    me.sync();
+    const long half = to_output.outputs / 2;
+    for (long row = share.first; row < share.last; row++) {
+      const float *one = pairs[row], *other = one + half;
+      for (long j = 0; j < half; j++) y[row * half + j] = one[j] > other[j] || one[j] != one[j] ? one[j] : other[j]; // NaN stays NaN
+    }
+  }
 
   void embed(long row, float* to) const {
     if (embedding) std::memcpy(to, embedding + ids[row] * width, width * sizeof(float));

@@ -14,11 +14,12 @@ from torch._higher_order_ops.scan import scan
 
 from seqloom.errors import UsageError
 from seqloom.interop.onnx.graph import SOURCE, Graph, ModelGraphs, Size, Value, step_graph
+from seqloom.layers.attention import AttentionMemory
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import RecurrentStack, layer_state, stack_states
 from seqloom.models.recurrent_lm import RecurrentLM
-from seqloom.models.seq2seq import AttentionMemory, Seq2Seq, Seq2SeqState
+from seqloom.models.seq2seq import Seq2Seq, Seq2SeqState
 
 
 @final

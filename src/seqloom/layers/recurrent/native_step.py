@@ -1,5 +1,5 @@
-"""A step of decoding through recurrent layers in one compiled call, with the embedding of its tokens:
-`native/recurrent_step.h`.
+"""A step of decoding through recurrent layers in one compiled call, with the embedding of its tokens, the
+attention of a decoder and the map before the output layer: `native/recurrent_step.h`.
 
 It serves while a `PackedWeights` is open, for one token of each row after others, in float32 on a CPU. From
 weights in fewer bits prompts are read by it too, one step at a time.
@@ -14,6 +14,7 @@ from typing import NamedTuple, cast, final
 import torch
 from torch import Tensor, nn
 
+from seqloom.layers.attention import AdditiveScores
 from seqloom.layers.packed_linear import (
     LinearArguments,
     is_readable,
@@ -23,6 +24,12 @@ from seqloom.layers.packed_linear import (
 from seqloom.layers.recurrent.cells import BUILT_IN, CELLS, CellState
 from seqloom.layers.recurrent.highway import HighwayGate
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.native_attention import (
+    AttentionArguments,
+    ContextParts,
+    NativeAttention,
+    ReadMemory,
+)
 from seqloom.layers.recurrent.stack import RecurrentStack
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
 from seqloom.packed_weights import PackedWeights, current
@@ -59,13 +66,15 @@ class RecurrentStepArguments(ctypes.Structure):
         *((name, _POINTER) for name in ("ids", "embedding")),
         ("stored", LinearArguments),
         *((name, _LONG) for name in ("vocabulary", "width", "pad", "start")),
+        ("attention", AttentionArguments),
         ("to_output", LinearArguments),
+        ("maxout", _LONG),
         ("y", _POINTER),
     ]
 
 
 class RecurrentParts(NamedTuple):
-    """What of a recurrent language model comes before its output layer."""
+    """What of a recurrent model comes before its output layer."""
 
     embedding: nn.Module
     stacks: Sequence[RecurrentStack]
@@ -73,26 +82,51 @@ class RecurrentParts(NamedTuple):
     pad: int
     start: int
     """The id that begins a document; where none does, that of `<pad>`."""
+    context: ContextParts | None = None
+    """What a decoder reads of its input; `to_output` reads the state, the token and that."""
+    maxout: bool = False
+    """Whether the larger of each pair of numbers from `to_output` is taken."""
 
     def layers(self) -> list[RecurrentLayer]:
         return [layer for stack in self.stacks for layer in stack.stack]
 
+    def linear_maps(self) -> list[nn.Module]:
+        """Those of a step."""
+        gates = [cast("HighwayGate", gate) for stack in self.stacks for gate in stack.highways]
+        maps = [self.to_output, *(gate.linear for gate in gates)]
+        if self.context is not None and isinstance(self.context.scores, AdditiveScores):
+            maps.append(self.context.scores.query)
+        return [one for one in maps if not isinstance(one, nn.Identity)]
+
+    def modules(self) -> list[nn.Module]:
+        """All that has weights."""
+        scores = None if self.context is None else self.context.scores
+        return [*self.stacks, self.embedding, self.to_output, *([] if scores is None else [scores])]
+
 
 def read_token(
-    model: nn.Module, parts: Callable[[], RecurrentParts], tokens: Tensor, state: CellState
+    model: nn.Module,
+    parts: Callable[[], RecurrentParts],
+    tokens: Tensor,
+    state: CellState,
+    memory: ReadMemory | None = None,
 ) -> tuple[Tensor, CellState] | None:
     """tokens `(rows, 1)` -> hidden `(rows, 1, width)` and the state after them; None where that cannot be in
     one call, or a token is padding or begins a document."""
     step = (
         _step_of(model, parts) if tokens.shape[1] == 1 and in_memory(tokens, torch.long) else None
     )
-    return None if step is None else step(tokens, state)
+    return None if step is None else step(tokens, state, memory)
 
 
 def read_steps(
-    model: nn.Module, parts: Callable[[], RecurrentParts], tokens: Tensor, state: CellState
+    model: nn.Module,
+    parts: Callable[[], RecurrentParts],
+    tokens: Tensor,
+    state: CellState,
+    memory: ReadMemory | None = None,
 ) -> tuple[Tensor, CellState] | None:
-    """tokens `(rows, steps)` of one document each, padded on the right -> hidden `(rows, steps, width)`, 0 at
+    """tokens `(rows, steps)` of one document each, padded anywhere -> hidden `(rows, steps, width)`, 0 at
     padding, and the state after them, from weights in fewer bits; None where all are in float32."""
     weights = current()
     if weights is None or weights.storage == "float32":
@@ -103,7 +137,7 @@ def read_steps(
     hidden: list[Tensor] = []
     for at in range(tokens.shape[1]):
         ids, real = tokens[:, at : at + 1].clamp(min=0), mask[:, at : at + 1]
-        found = step(ids, state, anywhere=True)
+        found = step(ids, state, memory, anywhere=True)
         if found is None:
             raise IndexError(f"ids must be below {step.vocabulary}")
         state = tuple(
@@ -142,17 +176,14 @@ def why_not(parts: RecurrentParts) -> str:
     """Why there is no compiled step, as a clause; empty if there is one."""
     if type(parts.embedding) is not nn.Embedding:
         return "its tokens are one-hot vectors"
-    gates = [gate for stack in parts.stacks for gate in stack.highways]
-    maps = [cast("HighwayGate", gate).linear for gate in gates]
-    if not all(type(one) in (nn.Linear, nn.Identity) for one in (*maps, parts.to_output)):
+    if not all(type(one) is nn.Linear for one in parts.linear_maps()):
         return "its linear maps have adapters (LoRA)"
     for layer in parts.layers():
         if layer.cell not in BUILT_IN:
             return "its cell is not one of seqloom's own"
         if layer.normalisation != "none":
             return "its layers are normalised"
-    modules = [*parts.stacks, parts.embedding, parts.to_output]
-    if not all(is_readable(weight) for one in modules for weight in one.parameters()):
+    if not all(is_readable(weight) for one in parts.modules() for weight in one.parameters()):
         return "its weights are not in float32 on a CPU"
     return ""
 
@@ -191,19 +222,33 @@ class NativeRecurrentStep:
             self._arguments.embedding = embedding.data_ptr()
         else:
             self._arguments.stored = self._linear(embedding)
+        self._arguments.maxout = parts.maxout
         if isinstance(parts.to_output, nn.Linear):
             self._arguments.to_output = self._linear(parts.to_output.weight, parts.to_output.bias)
-            self._width = parts.to_output.out_features
-        self._numbers = sum(weight.numel() for one in self._layers for weight in one.parameters())
+            self._width = parts.to_output.out_features // (2 if parts.maxout else 1)
+        self._attention: NativeAttention | None = None
+        if parts.context is not None:
+            state_width = self._layers[-1].output_width
+            self._attention = NativeAttention(parts.context, state_width, weights)
+        of_steps = (one for one in parts.modules() if one is not parts.embedding)
+        self._numbers = sum(weight.numel() for one in of_steps for weight in one.parameters())
 
     def watched(self) -> bool:
-        """Whether somebody looks at the layers, or their weights are not their own."""
+        """Whether somebody looks at the layers or at weights of attention, or the layers' weights are not
+        their own."""
+        if self._attention is not None and self._attention.watched():
+            return True
         return any(
             layer.watch is not None or layer.dropped_weight_h is not None for layer in self._layers
         )
 
     def __call__(
-        self, tokens: Tensor, state: CellState, *, anywhere: bool = False
+        self,
+        tokens: Tensor,
+        state: CellState,
+        memory: ReadMemory | None = None,
+        *,
+        anywhere: bool = False,
     ) -> tuple[Tensor, CellState] | None:
         """As `read_token`; `anywhere`: whatever the tokens are."""
         rows, tokens = tokens.shape[0], tokens.contiguous()
@@ -230,6 +275,10 @@ class NativeRecurrentStep:
         arguments = RecurrentStepArguments.from_buffer_copy(self._arguments)
         arguments.layers, arguments.rows = ctypes.addressof(layers), rows
         arguments.ids, arguments.y = tokens.data_ptr(), hidden.data_ptr()
+        if self._attention is not None:
+            assert memory is not None
+            attended = self._attention.of(memory, rows)
+            arguments.attention = attended.arguments
         if anywhere:
             arguments.pad = arguments.start = -1
         made = self._functions.recurrent_step(
