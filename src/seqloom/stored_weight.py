@@ -94,6 +94,13 @@ class StoredWeight(Tensor):
                 return function(*given, **named or {})
             if function is Tensor.detach:
                 return cls(given[0].stored)
+            if function is Tensor.split_with_sizes:  # by rows
+                values, scales = given[0].stored
+                parts = values.split_with_sizes(given[1])
+                of_parts = (
+                    [None] * len(parts) if scales is None else scales.split_with_sizes(given[1])
+                )
+                return tuple(map(cls, map(QuantisedWeight, parts, of_parts)))
             if function is F.embedding:
                 (values, scales), ids = given[1].stored, given[0].flatten()
                 rows = QuantisedWeight(values[ids], None if scales is None else scales[ids])

@@ -11,14 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seqloom import load
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.native.library import OFF, library
 from seqloom.protocols import State
-from seqloom.runs.quantised_weights import QuantisedModel
+from seqloom.runs.quantised_weights import QuantisedModel, stored_weights
 from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.stored_weight import QuantisedWeight
 from seqloom.tasks.language_modeling.language_model import LanguageModel
 from seqloom.text.special_tokens import BOS
 from seqloom.text.tokenizers import train_tokenizer
@@ -44,10 +46,10 @@ def recurrent(**changes: Any) -> RecurrentLM:
     return RecurrentLM(RecurrentLMConfig(vocabulary_size=SIZE, width=8, **changes)).eval()
 
 
-def run_of(model: nn.Module, task: str = "text-generation", **decode: Any) -> LoadedRun:
+def run_of(model: nn.Module, **decode: Any) -> LoadedRun:
     return LoadedRun(
         folder=Path("runs/tales"),
-        task=task,
+        task="text-generation",
         model_type="gpt",
         model=model,
         tokenizer=TOKENIZER,
@@ -66,18 +68,17 @@ def switched_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @compiled
 @pytest.mark.parametrize(
-    ("model", "task", "reason"),
+    ("model", "reason"),
     [
-        (recurrent(normalisation="layer"), "text-generation", "its layers are normalised"),
-        (nn.Linear(1, 1), "text-generation", "only a gpt and a recurrent_lm have a compiled step"),
-        (gpt(), "translation", "translation has no compiled step"),
-        (gpt(output="adaptive", tie_output=False), "text-generation", "model.output=full"),
-        (gpt().double(), "text-generation", "its weights are not in float32 on a CPU"),
+        (recurrent(normalisation="layer"), "its layers are normalised"),
+        (nn.Linear(1, 1), "only gpt, recurrent_lm, seq2seq have a compiled step"),
+        (gpt(output="adaptive", tie_output=False), "model.output=full"),
+        (gpt().double(), "its weights are not in float32 on a CPU"),
     ],
 )
-def test_where_it_cannot_be_one_line_says_why(model: nn.Module, task: str, reason: str) -> None:
+def test_where_it_cannot_be_one_line_says_why(model: nn.Module, reason: str) -> None:
     with pytest.raises(UsageError, match=f"must be float32 here, but is int8: .*{reason}"):
-        run_of(model, task).decode_settings({"weights": "int8"})
+        run_of(model).decode_settings({"weights": "int8"})
 
 
 @pytest.mark.usefixtures("switched_off")
@@ -172,7 +173,7 @@ def test_evaluate_measures_what_is_asked_for(trained: Folder, notices: list[str]
 
 
 def test_a_training_of_another_family_refuses_it(trained: Folder, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"decode\.weights needs --model gpt or recurrent_lm"):
+    with pytest.raises(UsageError, match=r"decode\.weights needs a model with a compiled step"):
         train(
             "text-generation",
             [trained.text],
@@ -213,8 +214,35 @@ def test_a_recurrent_model_writes_and_is_measured_with_them(
     }
     assert losses["int8"] != losses["float32"]
     assert losses["int8"] == pytest.approx(losses["float32"], rel=0.01)
-    with pytest.raises(UsageError, match="--weights is for a gpt, but this is recurrent_lm"):
-        export_stored(run, str(tmp_path / "out"), "int8")
+
+
+@compiled
+@pytest.mark.parametrize("model", ["gpt", "recurrent_lm", "seq2seq"])
+def test_a_model_of_pairs_writes_and_is_measured_with_them(model: str, tmp_path: Path) -> None:
+    sources = [f"{n * n * n} {n}" for n in range(9)]
+    lines = [f"{source}\tof {len(source)} words" for source in sources]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    run, pairs = str(tmp_path / "run"), [str(tmp_path / "pairs.tsv")]
+    settings = ["data.tokenizer=bytes", "train.max_steps=2", "decode.weights=bfloat16"]
+    train("translation", pairs, output_dir=run, model=f"{model}:tiny", settings=settings)
+    translator = load(run)
+    written = translator.predict(sources, max_length=9)
+    found = evaluate(run, pairs, {}, {"max_length": 9})
+    assert translator.run.quantised.keys() == {"bfloat16"}
+    # so does the float32 model with the rounded weights
+    with torch.no_grad():
+        for weight in stored_weights(translator.model):
+            weight.copy_(QuantisedWeight.of(weight, "bfloat16").restored())
+    assert translator.predict(sources, max_length=9, weights="float32") == written
+    whole = evaluate(run, pairs, {}, {"max_length": 9, "weights": "float32"})
+    assert found.metrics["loss"] != whole.metrics["loss"]
+    assert found.metrics["loss"] == pytest.approx(whole.metrics["loss"], rel=0.01)
+    # and so does a folder that holds only these
+    stored = str(tmp_path / "stored")
+    export_stored(run, stored, "bfloat16")
+    for weights in ("bfloat16", "float32"):
+        assert load(stored).predict(sources, max_length=9, weights=weights) == written
+    assert evaluate(stored, pairs, {}, {"max_length": 9}).metrics == found.metrics
 
 
 @compiled

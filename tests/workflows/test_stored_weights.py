@@ -170,7 +170,7 @@ def test_a_type_that_is_not_known_is_refused(place: Path, tmp_path: Path) -> Non
     (copy / CONFIG).write_text(json.dumps(content))
     vouch_for(copy, CONFIG)
     with pytest.raises(
-        FolderError, match="storage must be bfloat16 or int8, of a gpt, but is int4"
+        FolderError, match=r"storage must be bfloat16 or int8, of gpt, .* but is int4 of gpt"
     ):
         load_run(copy)
 

@@ -1,4 +1,4 @@
-"""A language model that writes with weights in fewer bits: `decode.weights`.
+"""A model that writes with weights in fewer bits: `decode.weights`.
 
 The weights of its linear maps, of its layers, output and embedding are read as they are stored; positions,
 norms, biases, states and all sums are in float32. So it is the float32 model that has the rounded weights.
@@ -7,7 +7,7 @@ norms, biases, states and all sums are in float32. So it is the float32 model th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -30,25 +30,38 @@ from seqloom.layers.recurrent.native_step import why_not as why_not_recurrent
 from seqloom.layers.transformer.native_step import why_not
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
+from seqloom.models.seq2seq import Seq2Seq
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
-from seqloom.protocols import NextLogProbs, State, WantedTokens
+from seqloom.protocols import (
+    EncoderDecoder,
+    NextLogProbs,
+    State,
+    WantedTokens,
+    context_of,
+    read_source,
+)
 from seqloom.stored_weight import SCALES, QuantisedWeight, StoredWeight
 from seqloom.tensor_files import open_safetensors
 from seqloom.training.checkpoints import check_weights, read_tensors, tensors_in
 
+COMPILED = ("gpt", "recurrent_lm", "seq2seq")
+"""The families that have a compiled step of decoding."""
+Compiled = GPT | RecurrentLM | Seq2Seq
+"""Their models."""
+
 
 def why_not_compiled(model: object) -> str:
     """Why a step of decoding is not one compiled call, as a clause; empty if it is."""
-    if not isinstance(model, GPT | RecurrentLM):
-        return "only a gpt and a recurrent_lm have a compiled step"
+    if not isinstance(model, Compiled):
+        return f"only {', '.join(COMPILED)} have a compiled step"
     if missing():
         return "the compiled step is missing, which this makes: python -m seqloom.native"
     if library() is None:
         return "SEQLOOM_NATIVE=0 forbids the compiled step"
     if isinstance(model, GPT):
         reason = why_not(model.stack)
-    elif model.config.maxent is not None:
+    elif isinstance(model, RecurrentLM) and model.config.maxent is not None:
         reason = "its output reads the last tokens (MaxEnt)"
     else:
         reason = why_not_recurrent(model.parts())
@@ -64,49 +77,71 @@ def why_not_quantised(model: object) -> str:
     return why_not_compiled(model)
 
 
-def stored_weights(model: GPT | RecurrentLM) -> list[Tensor]:
-    """The weights that are in fewer bits; a tied one once."""
-    kinds: tuple[type[nn.Module], ...] = (Linear, FullOutput)
+def stored_weights(model: Compiled) -> list[Tensor]:
+    """The weights that are in fewer bits; a tied one once. Of a recurrent encoder only the embedding."""
+    kinds: tuple[type[nn.Module], ...] = (FullOutput, nn.Embedding)
     layers: list[RecurrentLayer] = []
-    if isinstance(model, RecurrentLM):
-        kinds, layers = (nn.Linear, FullOutput), model.parts().layers()
+    others: list[nn.Module] = []
+    if isinstance(model, GPT):
+        kinds = (Linear, FullOutput)
+        others = [model.embedding]
+    else:
+        layers, others = model.parts().layers(), model.parts().linear_maps()
     modules: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
-    if isinstance(model.embedding, nn.Embedding):
-        modules.append(model.embedding)
-    weights: list[Tensor] = [module.weight for module in modules]
+    weights: list[Tensor] = [module.weight for module in (*modules, *others)]
     for layer in layers:
         weights += (layer.weight_x, layer.weight_h)
         weights += [] if layer.weight_p is None else [layer.weight_p]
     return list({id(weight): weight for weight in weights}.values())
 
 
-@final
+def quantised_model(model: nn.Module, storage: Storage) -> QuantisedModel:
+    """The model with its weights in this storage; `why_not_quantised` must have no reason."""
+    kind = QuantisedEncoderDecoder if isinstance(model, EncoderDecoder) else QuantisedModel
+    return kind(model, storage)
+
+
 class QuantisedModel(nn.Module):
     """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed now
     and must stay as they are."""
 
-    def __init__(self, model: GPT | RecurrentLM, storage: Storage) -> None:
+    def __init__(self, model: Any, storage: Storage) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
-        self.context = model.context
+        self.context = context_of(model)
         self._weights = PackedWeights(storage)
-        self.output = QuantisedOutput(cast(nn.Module, model.output), self._weights)
+        self.output = QuantisedOutput(model.output, self._weights)
         with self._weights, torch.inference_mode():
-            if isinstance(model, RecurrentLM):
-                prepare_step(model, model.parts)
-            else:
+            if isinstance(model, GPT):
                 for weight in stored_weights(model):
                     packed_linear(self._weights, weight)
+            else:
+                prepare_step(model, model.parts)
+
+    def read_source(self, source: Tensor) -> State:
+        """As `protocols.read_source` of the model."""
+        with self._weights:
+            return read_source(self.model, source)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As that of the model."""
         with self._weights:
-            return self.model.read(tokens, state)
+            found: tuple[Tensor, State] = self.model.read(tokens, state)
+        return found
 
     def forward(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
+
+
+@final
+class QuantisedEncoderDecoder(QuantisedModel):
+    """The same of an encoder-decoder."""
+
+    def encode(self, source: Tensor) -> State:
+        """As that of the model."""
+        return self.read_source(source)
 
 
 @final
@@ -141,7 +176,7 @@ class QuantisedOutput(nn.Module):
         return at_positions(torch.cat(parts), places, targets)
 
 
-def store(model: GPT, storage: Storage) -> None:
+def store(model: Compiled, storage: Storage) -> None:
     """Makes the weights of a model those in fewer bits; of a model on the meta device nothing but their
     types."""
     stored = {
@@ -154,7 +189,7 @@ def store(model: GPT, storage: Storage) -> None:
                 setattr(module, name, stored[id(parameter)])
 
 
-def read_stored(empty: GPT, storage: Storage, path: Path) -> None:
+def read_stored(empty: Compiled, storage: Storage, path: Path) -> None:
     """Makes a model on the meta device that of a file in which weights are in fewer bits. Raises FolderError
     if the file is damaged or another model's."""
     store(empty, storage)

@@ -29,7 +29,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -67,9 +67,7 @@ from seqloom.interop.pretrained import (
 from seqloom.interop.weights import INDEX
 from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
-from seqloom.models.gpt import GPT
 from seqloom.models.prompt_tuning import prompt_tuned
-from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.packed_weights import Storage
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
@@ -78,8 +76,11 @@ from seqloom.run_file import parse, to_plain
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.quantised_weights import (
+    COMPILED,
+    Compiled,
     QuantisedModel,
     keep_in_file,
+    quantised_model,
     read_stored,
     why_not_quantised,
 )
@@ -153,7 +154,7 @@ class LoadedRun:
         if storage == "float32":
             return self.model
         if storage not in self.quantised:
-            self.quantised[storage] = QuantisedModel(cast(GPT | RecurrentLM, self.model), storage)
+            self.quantised[storage] = quantised_model(self.model, storage)
             if self.storage == "float32":
                 keep_in_file(self.model, self.weights)
         return self.quantised[storage]
@@ -161,8 +162,6 @@ class LoadedRun:
     def _why_not_quantised(self, storage: Storage) -> str:
         if self.storage not in ("float32", storage):
             return f"the folder has its weights in {self.storage}, which may be named too"
-        if self.task != "text-generation":
-            return f"{self.task} has no compiled step"
         return why_not_quantised(self.model)
 
 
@@ -562,9 +561,10 @@ def _model_of(content: JsonObject, folder: Path, weights: Path) -> nn.Module:
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
         if (storage := content.get(STORAGE)) is not None:
-            if storage not in DTYPES or not isinstance(empty, GPT):
+            if storage not in DTYPES or not isinstance(empty, Compiled):
                 raise UsageError(
-                    f"{STORAGE} must be bfloat16 or int8, of a gpt, but is {printable(str(storage))}"
+                    f"{STORAGE} must be bfloat16 or int8, of {', '.join(COMPILED)}, but is"
+                    f" {printable(str(storage))} of {model_type}"
                 )
             read_stored(empty, storage, weights)
             return empty

@@ -78,7 +78,8 @@ def output_for_source(
     device = device_of(cast(Any, run.model))
 
     def first_state() -> State:
-        return read_source(run.model, source_batch([source], special_ids).to(device))
+        source_row = source_batch([source], special_ids).to(device)
+        return read_source(run.decoder(decode), source_row)
 
     def searching() -> Search:
         return search([[*special_ids.bos]], [longest], options, device, watch)

@@ -133,6 +133,9 @@ class TextModel(TrainedModel):
         super().__init__(run.folder, run.task, run.model, run.model_type)
         self.run = run
 
+    def decoder(self) -> nn.Module:
+        return self.run.decoder(self.run.decode_settings({}))
+
 
 M = TypeVar("M")
 

@@ -19,7 +19,7 @@ TABLE = data("delimiter", "header", "quoting", "skip_initial_space", "part", "jo
 """How any table is read."""
 TRAINED_ON = data("train", "validation")
 TOKENIZER = data("tokenizer", "vocabulary", "normalisation", "add_tokens")
-DECODE = frozenset(f"decode.{option.name}" for option in fields(DecodeConfig)) - {"decode.weights"}
+DECODE = frozenset(f"decode.{option.name}" for option in fields(DecodeConfig))
 """How any model writes."""
 EVALUATE = frozenset(f"evaluate.{field.name}" for field in fields(EvaluateConfig))
 HEAD = frozenset(f"head.{option.name}" for option in fields(HeadConfig))

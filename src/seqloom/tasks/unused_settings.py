@@ -12,6 +12,7 @@ from seqloom.models.config_checks import unused_fields
 from seqloom.protocols import FittedModel, Task
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.new_model import model_config
+from seqloom.runs.quantised_weights import COMPILED
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.setting_names import FITTED
 from seqloom.text.special_tokens import SPECIAL_TOKENS
@@ -51,6 +52,10 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
             " are of no use"
         )
     family = str(run.model["name"])
+    if family not in COMPILED:
+        reasons["decode.weights"] = (
+            f"decode.weights needs a model with a compiled step, {' or '.join(COMPILED)}"
+        )
     if issubclass(model_family(family)[1], FittedModel):
         for field in fields(TrainConfig):
             name = f"train.{field.name}"

@@ -9,9 +9,8 @@ from seqloom import files
 from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
-from seqloom.models.gpt import GPT
 from seqloom.runs import run_folder
-from seqloom.runs.quantised_weights import store
+from seqloom.runs.quantised_weights import COMPILED, Compiled, store
 from seqloom.runs.settings import run_config_in
 from seqloom.runs.write_run import write_finished_run
 from seqloom.stored_weight import DTYPES
@@ -25,8 +24,10 @@ def export_stored(folder: str, out: str, weights: str) -> dict[str, object]:
         raise UsageError(f"--weights must be int8 or bfloat16, but is {printable(weights)}")
     run_folder.require_whole_model(folder, "weights are rounded once")
     storage, run = weights, run_folder.load_run(folder, "cpu")
-    if not isinstance(run.model, GPT):
-        raise UsageError(f"--weights is for a gpt, but this is {run.model_type}; leave it out")
+    if not isinstance(run.model, Compiled):
+        raise UsageError(
+            f"--weights is for {', '.join(COMPILED)}, but this is {run.model_type}; leave it out"
+        )
     decode = run.decode_settings({"weights": storage})
     store(run.model, storage)
     config = replace(_config(run), output_dir=out, decode=decode)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.long_work import log_progress
 from seqloom.protocols import NO_REQUEST, Evaluation, HiddenReader, Request, device_of
@@ -58,9 +58,6 @@ class LanguageModel(ExplainedModel):
     @cached_property
     def completer(self) -> Completer:
         return Completer(self.decoder(), self.run.tokenizer)
-
-    def decoder(self) -> nn.Module:
-        return self.run.decoder(self.run.decode_settings({}))
 
     def generate(self, prompts: Sequence[str], **decode: Any) -> list[list[Continuation]]:
         """For each prompt its `n_best` continuations; see `TextGenerator.generate`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from seqloom.config import RunConfig
 from seqloom.data.readers.documents import forms_of_documents
 from seqloom.protocols import Task
 from seqloom.tasks.language_modeling.check_documents import check_documents
@@ -27,14 +26,6 @@ from seqloom.tasks.setting_names import (
 READING = FILES | TABLE | data("text", "document")
 
 
-def unused(run: RunConfig) -> dict[str, str]:
-    """Setting -> why it changes nothing in this run, as a sentence."""
-    if run.model["name"] in ("gpt", "recurrent_lm"):
-        return {}
-    reason = "decode.weights needs --model gpt or recurrent_lm: only these have a compiled step"
-    return {"decode.weights": reason}
-
-
 TEXT_GENERATION = Task(
     name="text-generation",
     summary="the beginning of a text in; its continuation out",
@@ -47,15 +38,13 @@ TEXT_GENERATION = Task(
     | WORD_VECTORS
     | {"train.window"}
     | PROMPT
-    | DECODE
-    | {"decode.weights"},
+    | DECODE,
     reading=READING,
     open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,
     forms=forms_of_documents,
     check=check_documents,
     defaults=lambda content: {"decode": {"strategy": "sample"}, **fine_tuning_defaults(content)},
-    unused=unused,
     pretrained=True,
     comparable=True,
     score="bits_per_byte",

@@ -32,7 +32,8 @@ class AnswerWriter:
             found = TextGenerator(self.run).generate(prompts, **self.decode)
             return [outputs[0].text for outputs in found]
         settings = self.run.decode_settings(self.decode)
-        decoded = decode_texts(self.run.model, self.run.tokenizer, prompts, settings)
+        model = self.run.decoder(settings)
+        decoded = decode_texts(model, self.run.tokenizer, prompts, settings)
         return [outputs[0].text for outputs in decoded]
 
     def fitting(self, prompt: str) -> tuple[str, bool]:

@@ -148,7 +148,8 @@ class TextToTextModel(ExplainedModel):
         sources = [task.source(example) for example in examples]
         fitting = set(self._limit(data).fitting([(source, "") for source in sources], task.name))
         read = [source if index in fitting else "" for index, source in enumerate(sources)]
-        outputs = decode_texts(self.run.model, self.run.tokenizer, read, decode)
+        model = self.run.decoder(decode)
+        outputs = decode_texts(model, self.run.tokenizer, read, decode)
         how = HowToScore(self.run.tokenizer, evaluate_config(self.folder, {}), 0)
         form: Any = task.form
         meanings = form.read(examples, [candidates[0].text for candidates in outputs], how.written)
@@ -203,7 +204,7 @@ class TextToTextModel(ExplainedModel):
                 raise DataError("there must be an example to measure, but there is none", paths[0])
             kept = [examples[index] for index in fitting]
             decode = self.run.decode_settings(request.decode)
-            found = evaluate_task(self.run.model, task, kept, decode, how)
+            found = evaluate_task(self.run.decoder(decode), task, kept, decode, how)
         sizes = {"vocabulary": self.run.tokenizer.vocabulary_size}
         return replace(found, metrics=found.metrics | sizes)
 

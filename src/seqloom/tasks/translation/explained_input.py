@@ -40,7 +40,7 @@ def explained_input(run: LoadedRun, text: str, look: Look, decode: DecodeConfig)
     device = device_of(model)
     target = look.target
     if target is None:
-        target = decode_texts(model, tokenizer, [text], decode)[0][0].text
+        target = decode_texts(run.decoder(decode), tokenizer, [text], decode)[0][0].text
     target_ids = _ids(run, target)
     batch = single_row(encoder_ids(source, special_ids), device)
     inputs = torch.tensor([target_ids[:-1]], device=device)

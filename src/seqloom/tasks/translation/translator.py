@@ -77,7 +77,8 @@ class Translator(ExplainedModel):
     ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step of decoding."""
         settings = self.run.decode_settings(decode)
-        return decode_texts(self.run.model, self.run.tokenizer, list(texts), settings, watch)
+        model = self.run.decoder(settings)
+        return decode_texts(model, self.run.tokenizer, list(texts), settings, watch)
 
     def stream(
         self, texts: Iterable[str], chunk: int = CHUNK, **decode: object
@@ -87,8 +88,9 @@ class Translator(ExplainedModel):
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
         settings = self.run.decode_settings(decode)
+        model = self.run.decoder(settings)
         for batch in chunked(texts, chunk):
-            yield from decode_texts(self.run.model, self.run.tokenizer, batch, settings)
+            yield from decode_texts(model, self.run.tokenizer, batch, settings)
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The outputs for each line of a file; a blank or skipped line gives an empty one."""
@@ -152,7 +154,7 @@ class Translator(ExplainedModel):
             self.measure,
         )
         found = evaluate_pairs(
-            self.run.model,
+            self.run.decoder(settings),
             self.run.tokenizer,
             pairs,
             settings,

@@ -184,7 +184,7 @@ class ExactSearcher:
             source = source_batch([ids], self._special_ids).to(device_of(self._model))
             longest = longest_output(model, len(ids), self.settings, self._special_ids)
             return _SearchStart(
-                lambda: read_source(model, source), [*self._special_ids.bos], longest
+                lambda: read_source(self._model, source), [*self._special_ids.bos], longest
             )
         prompt, context = prompt_ids(self.run.tokenizer, ids), context_of(model)
         longest = self.settings.max_length or NEW_TOKENS
