@@ -374,6 +374,9 @@ class TrainConfig:
     """auto, cpu or cuda."""
     threads: Annotated[int, Field(ge=1, le=1024, strict=True)] | None = None
     """Threads of the CPU. Another number changes the last bits."""
+    ordered_updates: bool = False
+    """Whether several threads add up what they change in a fixed order, so that the same training ends in the
+    same bits (word vectors by word2vec)."""
     worker_timeout: Positive = 600
     """Seconds without a sign of another worker, after which all end."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -285,6 +285,57 @@ def test_several_threads_read_the_same_pairs(cbow: bool) -> None:
     )
     assert one.count == three.count
     assert one.loss == pytest.approx(three.loss, rel=0.05)
+
+
+def shares(sentences: SentenceWords, threads: int) -> Iterator[tuple[int, SentenceWords]]:
+    """The first sentence of each thread, and its sentences."""
+    count = len(sentences.starts) - 1
+    for rank in range(threads):
+        first, end = count * rank // threads, count * (rank + 1) // threads
+        starts = sentences.starts[first : end + 1]
+        words = sentences.words[starts[0] : starts[-1]]
+        yield first, SentenceWords(words, starts - starts[0])
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["two tables", "tied", "pieces"])
+@pytest.mark.parametrize("cbow", [False, True])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_ordered_updates_add_up_what_each_thread_has_added(
+    kind: str, cbow: bool, threads: int
+) -> None:
+    """In a round that has all of the text: v + Σ (v of each thread's share - v)."""
+    buckets = BUCKETS if kind == "pieces" else 0
+    chosen = options(cbow=cbow, pieces=word_pieces() if buckets else None)
+    matrices = vectors(kind == "tied", buckets=buckets)
+    expected = [matrix.clone() for matrix in matrices]
+    for first, share in shares(text(40), threads):
+        alone = [matrix.clone() for matrix in matrices]
+        if kind == "tied":
+            alone[1] = alone[0]
+        PlainPass(alone[0], alone[1], chosen, 0.1).over(share, 5 + first)
+        for whole, own, before in zip(expected, alone, matrices, strict=True):
+            whole += own - before
+    train_sentences(*matrices, text(40), chosen, rate=0.1, seed=5, threads=threads, ordered=True)
+    for found, whole in zip(matrices, expected, strict=True):
+        torch.testing.assert_close(found, whole, rtol=0, atol=1e-12)
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["two tables", "tied", "pieces"])
+@pytest.mark.parametrize("cbow", [False, True])
+def test_ordered_updates_of_threads_end_in_the_same_bits(kind: str, cbow: bool) -> None:
+    """Over many rounds; without the order they end in others, mostly."""
+    buckets = BUCKETS if kind == "pieces" else 0
+    chosen = options(cbow=cbow, pieces=word_pieces() if buckets else None)
+    results = []
+    for _ in range(4):
+        v, u = vectors(kind == "tied", buckets=buckets)
+        train_sentences(v, u, text(3000), chosen, rate=0.01, seed=5, threads=3, ordered=True)
+        results.append((v, u))
+    for v, u in results[1:]:
+        assert torch.equal(v, results[0][0])
+        assert torch.equal(u, results[0][1])
 
 
 @pytest.mark.parametrize("sentences", [0, 1, 3, 20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import socket
@@ -20,7 +21,7 @@ import pytest
 from seqloom.serving.guard import Access
 from seqloom.serving.limits import ServerLimits
 from seqloom.serving.served_models import ServedModels, open_models
-from seqloom.serving.server import Address, make_server, served
+from seqloom.serving.server import Address, listening_socket, make_server, served
 
 LIMITS = ServerLimits(header_seconds=0.3, body_seconds=0.3, new_tokens=100_000, rows=2)
 LONG = {"model": "org/small", "prompt": "a", "max_tokens": 100_000, "seed": 1}
@@ -44,6 +45,25 @@ def connected(url: str) -> socket.socket:
     assert place.hostname is not None
     assert place.port is not None
     return socket.create_connection((place.hostname, place.port), timeout=20)
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """A kernel that waits for more to send (Nagle) holds back each piece of an answer for 40 ms."""
+
+    async def accepted_option(listening: socket.socket) -> int:
+        options = asyncio.get_running_loop().create_future()
+
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            own = writer.get_extra_info("socket")
+            options.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=listening):
+            with socket.create_connection(listening.getsockname(), timeout=20):
+                return int(await options)
+
+    with listening_socket(Address(port=0)) as listening:
+        assert asyncio.run(accepted_option(listening))
 
 
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -32,13 +32,15 @@ def train_sentences(
     rate: float,
     seed: int,
     threads: int = 1,
+    ordered: bool = False,
 ) -> Pairs:
     """One pass over the sentences; v, u `(vocabulary, width)`, which may be the same, are updated in place. v
     has more rows where words have pieces. A rate of 0 only measures.
 
     The windows are a function of the seed and the number of the sentence, the words from the noise of the
     seed and the thread's share. One thread always gives the same result; several write to the same vectors
-    without waiting for each other (Recht et al. 2011).
+    without waiting for each other (Recht et al. 2011), or, `ordered`, each to copies of its own, and what
+    they have added is added up after every 256 words of each in the order of the threads.
     """
     compiled = library()
     if compiled is None or v.dtype not in KINDS or not v.is_cpu or options.softmax:
@@ -63,11 +65,14 @@ def train_sentences(
         seed=seed & MASK,
         count=len(sentences.starts) - 1,
         vocabulary=len(options.noise),
+        rows=len(rows[0]),
         stride=rows[0].stride(0),
         window=options.window,
         negatives=options.negatives,
         is_cbow=options.cbow,
         is_drawn=options.drawn_window,
+        # nothing is updated with a rate of 0
+        is_ordered=ordered and rate != 0,
     )
     compiled.by_type[v.dtype].word2vec(ctypes.byref(arguments), threads)
     for given, row in zip((v, u), rows, strict=False):
@@ -85,8 +90,8 @@ class _Arguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("loss", "pairs")),
         ("rate", ctypes.c_double),
         ("seed", ctypes.c_uint64),
-        *((name, ctypes.c_long) for name in ("count", "vocabulary", "stride", "window")),
-        *((name, ctypes.c_long) for name in ("negatives", "is_cbow", "is_drawn")),
+        *((name, ctypes.c_long) for name in ("count", "vocabulary", "rows", "stride", "window")),
+        *((name, ctypes.c_long) for name in ("negatives", "is_cbow", "is_drawn", "is_ordered")),
     ]
 
 

@@ -12,10 +12,10 @@
 // when it has left it. layers/word2vec.py repeats this step by step.
 #pragma once
 
-#include "arithmetic.h"
+#include "own_rows.h"
 
-#include <algorithm>
 #include <bit>
+#include <limits>
 #include <omp.h>
 #include <vector>
 
@@ -26,6 +26,7 @@ namespace seqloom {
 
 constexpr long MOST_TARGETS = 32, MOST_INPUTS = 64; // NEGATIVES + 1 and 2 WINDOW in layers/word2vec.py
 constexpr long TOGETHER = 8;                        // words of a step of CBOW, each of a stream of sentences
+constexpr long ROUND = 256;                         // words that a thread reads before ordered updates are added up
 // Targets whose vectors are in registers together; their products with one input fit into a vector.
 template <class T> constexpr long GROUP = std::min(LANES<T>, BYTES == 64 ? 8L : 6L);
 
@@ -42,7 +43,8 @@ template <class T> struct Word2Vec {
   int64_t* pairs;           // of each thread: inputs whose loss was summed up
   double rate;
   uint64_t seed;
-  long count, vocabulary, stride, window, negatives, is_cbow, is_drawn;
+  long count, vocabulary, rows, stride, window, negatives, is_cbow, is_drawn; // rows: of v
+  long is_ordered; // whether threads add up their updates in an order
 };
 
 // SplitMix64 (Steele, Lea and Flood 2014).
@@ -246,6 +248,7 @@ template <class T> struct Stream {
 
 template <class T> class Pass {
   const Word2Vec<T>& w;
+  OwnRows<T>*const own_v, *const own_u; // null: the thread changes the shared rows at once
   Random noise;
   const long ring; // places whose pieces are added up, more than those of a window
   std::vector<Stream<T>> streams;
@@ -256,13 +259,13 @@ template <class T> class Pass {
 
   long size(int32_t word) const { return w.pieces ? w.firsts[word + 1] - w.firsts[word] : 1; }
   T* in_ring(std::vector<T>& rows, long place) { return rows.data() + (place & (ring - 1)) * w.stride; }
-  T* input(Stream<T>& s, long place) { return w.pieces ? in_ring(s.sums, place) : w.v + s.sentence[place] * w.stride; }
-  T* to_input(Stream<T>& s, long place) {
-    return w.pieces ? in_ring(s.gradients, place) : w.v + s.sentence[place] * w.stride;
-  }
+  T* v(long row) { return own_v ? own_v->row(row) : w.v + row * w.stride; }
+  T* u(long row) { return own_u ? own_u->row(row) : w.u + row * w.stride; }
+  T* input(Stream<T>& s, long place) { return w.pieces ? in_ring(s.sums, place) : v(s.sentence[place]); }
+  T* to_input(Stream<T>& s, long place) { return w.pieces ? in_ring(s.gradients, place) : v(s.sentence[place]); }
 
   template <class F> void for_pieces(int32_t word, F f) {
-    for (int64_t i = w.firsts[word]; i < w.firsts[word + 1]; i++) f(w.v + w.pieces[i] * w.stride);
+    for (int64_t i = w.firsts[word]; i < w.firsts[word + 1]; i++) f(w.pieces[i]);
   }
 
   void prefetch(const T* row) const {
@@ -315,8 +318,8 @@ template <class T> class Pass {
   void arrive(Stream<T>& s, long end) {
     if (s.place + 1 < s.length()) prefetch(w.u + s.sentence[s.place + 1] * w.stride);
     if (end < s.length()) {
-      if (!w.pieces) prefetch(input(s, end));
-      else for_pieces(s.sentence[end], [&](const T* row) { prefetch(row); });
+      if (!w.pieces) prefetch(w.v + s.sentence[end] * w.stride);
+      else for_pieces(s.sentence[end], [&](long row) { prefetch(w.v + row * w.stride); });
     }
     if (!w.pieces) return;
     for (; s.read_to < std::min(end, s.length()); s.read_to++) {
@@ -324,8 +327,9 @@ template <class T> class Pass {
       const T scale = w.is_cbow ? T(1) : T(1) / static_cast<T>(size(word));
       T *sum = in_ring(s.sums, s.read_to), *change = in_ring(s.gradients, s.read_to);
       std::fill(sum, sum + w.stride, T(0)), std::fill(change, change + w.stride, T(0));
-      for_pieces(word, [&](const T* row) {
-        for (long q = 0; q < w.stride; q += LANES<T>) add(sum + q, load(row + q));
+      for_pieces(word, [&](long row) {
+        const T* from = v(row);
+        for (long q = 0; q < w.stride; q += LANES<T>) add(sum + q, load(from + q));
       });
       for (long q = 0; q < w.stride; q++) sum[q] *= scale;
     }
@@ -335,8 +339,9 @@ template <class T> class Pass {
   void leave(Stream<T>& s, long end) {
     if (!w.pieces || w.rate == 0) return;
     for (; s.written_to < end; s.written_to++)
-      for_pieces(s.sentence[s.written_to], [&](T* row) {
-        for (long q = 0; q < w.stride; q += LANES<T>) add(row + q, load(in_ring(s.gradients, s.written_to) + q));
+      for_pieces(s.sentence[s.written_to], [&](long row) {
+        T* to = v(row);
+        for (long q = 0; q < w.stride; q += LANES<T>) add(to + q, load(in_ring(s.gradients, s.written_to) + q));
       });
   }
 
@@ -355,13 +360,13 @@ template <class T> class Pass {
   }
 
   void take_drawn() {
-    for (long k = 0; k < w.negatives; k++) step.targets[k + 1] = w.u + drawn[k] * w.stride;
+    for (long k = 0; k < w.negatives; k++) step.targets[k + 1] = u(drawn[k]);
     draw();
   }
 
   void skip_gram(Stream<T>& s) {
     T* to[MOST_INPUTS];
-    step.targets[0] = w.u + s.sentence[s.place] * w.stride;
+    step.targets[0] = u(s.sentence[s.place]);
     step.input_count = 0;
     take_drawn();
     for_window(s, [&](long i) {
@@ -387,7 +392,7 @@ template <class T> class Pass {
         here.to[here.count++] = to_input(s, i);
         here.size += size(s.sentence[i]);
       });
-      step.own[step.input_count] = w.u + s.sentence[s.place] * w.stride;
+      step.own[step.input_count] = u(s.sentence[s.place]);
       step.inputs[step.input_count] = means.data() + step.input_count * w.stride;
       average(here, w.stride, step.inputs[step.input_count++]);
     }
@@ -405,8 +410,8 @@ public:
   LogLoss loss;
 
   // Over the sentences first .. end - 1.
-  Pass(const Word2Vec<T>& w, long first, long end)
-      : w(w), noise{~(w.seed + static_cast<uint64_t>(first))},
+  Pass(const Word2Vec<T>& w, long first, long end, OwnRows<T>* own_v, OwnRows<T>* own_u)
+      : w(w), own_v(own_v), own_u(own_u), noise{~(w.seed + static_cast<uint64_t>(first))},
         ring(static_cast<long>(std::bit_ceil(static_cast<uint64_t>(2 * w.window + 2)))),
         streams(w.is_cbow ? TOGETHER : 1), means(w.stride * TOGETHER) {
     step.target_count = w.negatives + 1;
@@ -421,7 +426,16 @@ public:
     }
     draw_bits();
     draw();
-    while (std::any_of(streams.begin(), streams.end(), [](const Stream<T>& s) { return !s.is_over(); })) {
+  }
+
+  long words_of_a_step() const { return static_cast<long>(streams.size()); }
+
+  bool is_over() const {
+    return std::all_of(streams.begin(), streams.end(), [](const Stream<T>& s) { return s.is_over(); });
+  }
+
+  void run(long steps) {
+    for (; steps && !is_over(); steps--) {
       if (w.is_cbow) cbow();
       else skip_gram(streams[0]);
       pairs += step.input_count;
@@ -429,13 +443,52 @@ public:
   }
 };
 
-// Each thread has a share of the sentences. With one thread the same call always has the same result; several update the
-// same vectors without waiting for each other (Recht et al. 2011).
+// What several threads need to update in an order.
+template <class T> struct Rounds {
+  std::vector<OwnRows<T>> v, u;
+  std::vector<char> is_over; // of each thread
+  Barrier barrier;
+
+  Rounds(const Word2Vec<T>& w, long threads) : is_over(threads) {
+    for (long rank = 0; rank < threads; rank++) {
+      v.emplace_back(w.v, w.rows, w.stride);
+      if (w.u != w.v) u.emplace_back(w.u, w.vocabulary, w.stride);
+    }
+  }
+
+  OwnRows<T>* of_u(long rank) { return u.empty() ? &v[rank] : &u[rank]; }
+};
+
+// Runs a pass in rounds, together with the other threads.
+template <class T> void run(Pass<T>& pass, Rounds<T>& rounds, const Member& me) {
+  for (bool is_over = false; !is_over;) {
+    pass.run(ROUND / pass.words_of_a_step());
+    rounds.is_over[me.rank] = pass.is_over();
+    me.sync();
+    is_over = std::all_of(rounds.is_over.begin(), rounds.is_over.end(), [](char over) { return over; });
+    OwnRows<T>::add_up(rounds.v, me);
+    if (!rounds.u.empty()) OwnRows<T>::add_up(rounds.u, me);
+    me.sync();
+    rounds.v[me.rank].forget_copies();
+    rounds.of_u(me.rank)->forget_copies();
+  }
+}
+
+// Each thread has a share of the sentences. With one thread, or ordered updates, the same call always has the same result;
+// otherwise several threads update the same vectors without waiting for each other (Recht et al. 2011).
 template <class T> void train(const Word2Vec<T>& w, long threads) {
+  std::unique_ptr<Rounds<T>> rounds;
 #pragma omp parallel num_threads(static_cast<int>(threads))
   {
-    const long rank = omp_get_thread_num(), size = omp_get_num_threads();
-    const Pass<T> pass(w, w.count * rank / size, w.count * (rank + 1) / size);
+    const long rank = omp_get_thread_num(), size = omp_get_num_threads(); // OpenMP may give fewer threads than asked for
+    if (w.is_ordered && size > 1) {
+#pragma omp single
+      rounds = std::make_unique<Rounds<T>>(w, size);
+    }
+    Pass<T> pass(w, w.count * rank / size, w.count * (rank + 1) / size, rounds ? &rounds->v[rank] : nullptr,
+                 rounds ? rounds->of_u(rank) : nullptr);
+    if (rounds) run(pass, *rounds, Member{rounds->barrier, static_cast<int>(rank), static_cast<int>(size)});
+    else pass.run(std::numeric_limits<long>::max());
     w.loss[rank] = pass.loss.total();
     w.pairs[rank] = pass.pairs;
   }

@@ -100,7 +100,8 @@ def make_server(
 def listening_socket(address: Address) -> socket.socket:
     """Raises UsageError where it cannot listen."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
+    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((address.host, address.port))

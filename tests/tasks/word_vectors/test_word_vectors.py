@@ -15,6 +15,7 @@ import torch
 
 import seqloom
 from seqloom.errors import DataError, SeqloomError, UsageError
+from seqloom.native.library import library
 from seqloom.protocols import Request
 from seqloom.tasks.word_vectors.vector_space import Analogy
 from seqloom.text.vectors.fasttext_model import fnv1a
@@ -173,6 +174,16 @@ def test_several_threads_are_said(
     assert said in caplog.text
     assert said in (folder / "README.md").read_text("utf-8")
     assert nearest(folder) == [set(group[1:]) for group in GROUPS]
+
+
+@pytest.mark.skipif(library() is None, reason="several threads need the compiled pass")
+def test_ordered_updates_of_threads_repeat(text: Path, tmp_path: Path) -> None:
+    ordered = ("train.threads=2", "train.ordered_updates=true")
+    folders = [trained(text, tmp_path / name, *ordered) for name in "ab"]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in folders)
+    assert first == second
+    assert "Hogwild" not in (folders[0] / "README.md").read_text("utf-8")
+    assert nearest(folders[0]) == [set(group[1:]) for group in GROUPS]
 
 
 def test_a_word_that_the_training_text_has_not_has_no_vector(run: Path) -> None:
@@ -414,6 +425,15 @@ def test_a_classifier_begins_with_the_vectors_of_a_run(run: Path, tmp_path: Path
         (["model.buckets=9", "model.vectors=sum"], "model.buckets needs model.vectors=input"),
         (["glove", "model.negatives=5"], "model.negatives"),
         (["glove", "data.validation=[text.txt]"], "data.validation changes nothing for glove"),
+        (
+            ["glove", "train.ordered_updates=true"],
+            "train.ordered_updates changes nothing for glove",
+        ),
+        (["train.threads=1", "train.ordered_updates=true"], "changes nothing with train.threads=1"),
+        (
+            ["model.loss=softmax", "train.ordered_updates=true", "train.threads=2"],
+            "changes nothing with model.loss=softmax",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

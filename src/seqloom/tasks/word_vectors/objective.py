@@ -27,8 +27,8 @@ class SentenceBatch(NamedTuple):
 class Word2VecObjective:
     """Negative sampling over a piece of text, of skip-gram and CBOW: an `UpdatingObjective`."""
 
-    def __init__(self, options: WindowSampling) -> None:
-        self.options = options
+    def __init__(self, options: WindowSampling, ordered: bool) -> None:
+        self.options, self.ordered = options, ordered
 
     def optimizer(self, model: nn.Module) -> torch.optim.SGD:
         """It keeps nothing between steps."""
@@ -64,4 +64,5 @@ class Word2VecObjective:
             rate=rate,
             seed=seed,
             threads=torch.get_num_threads(),
+            ordered=self.ordered,
         )

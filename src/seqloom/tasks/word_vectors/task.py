@@ -36,7 +36,7 @@ TRAIN = frozenset(
             "tensorboard",
             "trackers",
         ),
-        *("threads", "seed"),
+        *("threads", "ordered_updates", "seed"),
     )
 )
 
@@ -55,15 +55,23 @@ def prepare(run: RunConfig, folder: Path, first: bool) -> SentenceCorpus | CellT
 
 def notice_of(run: RunConfig, threads: int) -> str:
     """GloVe ends in the same bits for any number of threads."""
-    return "" if run.model["name"] == "glove" else thread_notice(threads)
+    is_repeatable = run.model["name"] == "glove" or run.train.ordered_updates
+    return "" if is_repeatable else thread_notice(threads)
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:
-    """GloVe has no text that is held out."""
-    if run.model["name"] != "glove":
-        return {}
-    reason = "changes nothing for glove, whose loss is that of the counts of all its text"
-    return {"data.validation": f"data.validation {reason}"}
+    """GloVe has no text that is held out, and its threads change no row at the same time."""
+    reasons = {}
+    if run.train.threads == 1:
+        reasons["train.ordered_updates"] = "with train.threads=1"
+    if run.model.get("loss") == "softmax":
+        reasons["train.ordered_updates"] = "with model.loss=softmax, which one thread computes"
+    if run.model["name"] == "glove":
+        reasons["data.validation"] = "for glove, whose loss is that of the counts of all its text"
+        reasons["train.ordered_updates"] = (
+            "for glove, which ends in the same bits with any number of threads"
+        )
+    return {name: f"{name} changes nothing {why}" for name, why in reasons.items()}
 
 
 def defaults(content: Settings) -> Mapping[str, Mapping[str, object]]:

@@ -68,7 +68,7 @@ class SentenceCorpus(PieceTrainingData):
         return f"the text from {self.corpus.place(int(self.corpus.offsets[first]))} on"
 
     def objective(self) -> Word2VecObjective:
-        return Word2VecObjective(self.options)
+        return Word2VecObjective(self.options, self.run.train.ordered_updates)
 
     @cached_property
     def options(self) -> WindowSampling:
@@ -93,7 +93,8 @@ class SentenceCorpus(PieceTrainingData):
 
     def initialise(self, model: nn.Module) -> None:
         """A word that is nowhere in the training text has no vector: 0."""
-        if notice := thread_notice(torch.get_num_threads()):
+        notice = thread_notice(torch.get_num_threads())
+        if notice and not self.run.train.ordered_updates:
             logger.info(notice)
         if self.start.pretrained is None:
             unseen = torch.from_numpy(self._counts == 0)
@@ -143,7 +144,8 @@ def thread_notice(threads: int) -> str:
         return ""
     return (
         f"{threads} threads update the same vectors without waiting for each other (Hogwild): the same"
-        " training ends in other last bits each time (train.threads=1 repeats to the bit)"
+        " training ends in other last bits each time (train.ordered_updates=true or train.threads=1 repeats"
+        " to the bit)"
     )
 
 
