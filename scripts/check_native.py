@@ -30,6 +30,7 @@ TESTS = [
     "tests/native",
     "tests/layers",
     "tests/models/test_native_gpt.py",
+    "tests/models/test_native_encoder_decoder.py",
     "tests/models/test_native_seq2seq.py",
     "tests/text/test_segment_encoder.py",
 ]

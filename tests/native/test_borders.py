@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,13 @@ from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.packed_linear import packed_product
 from seqloom.layers.recurrent.compiled_products import gemm
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack
+from seqloom.layers.transformer.cached_rows import reorder_rows
+from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, DecoderState
+from seqloom.layers.transformer.key_value_cache import KeysValues
+from seqloom.layers.transformer.native_step import read_target
+from seqloom.layers.transformer.token_embedding import TokenEmbedding
 from seqloom.native.library import library
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import Shared, WantedTokens
@@ -199,3 +207,100 @@ def test_steps_of_a_decoder(
         expected, then = exact.read(asked, state)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(after.hidden[0].double(), then.hidden[0], rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    rows=st.integers(1, 5),
+    heads=st.integers(1, 3),
+    width=st.integers(1, 5),
+    length=st.integers(0, 6),
+    kept=st.integers(0, 6),
+    kind=st.sampled_from(["float", "double", "bfloat16", "apart", "shorter", "no such row"]),
+    seed=st.integers(0, 999),
+)
+def test_rows_of_caches(
+    rows: int, heads: int, width: int, length: int, kept: int, kind: str, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(high: int, *shape: int) -> Tensor:
+        return torch.randint(0, high, shape, generator=generator)
+
+    tokens, inputs, order = drawn(2, rows, 8), drawn(2, rows), drawn(rows, kept)
+    # a key is a function of the input and of all tokens so far
+    seen = (tokens + 2).cumprod(dim=1) * 100 + tokens.cumsum(dim=1) + inputs[:, None]
+    part = (seen[:, None, :, None] + torch.arange(width)).expand(rows, heads, 8, width).float()
+    part = {"double": part.double(), "bfloat16": part.bfloat16()}.get(kind, part).contiguous()
+    if kind == "apart":
+        part = torch.cat([part, part], dim=-1)[..., :width]
+    if kind == "no such row" and kept:
+        order[-1] = rows
+    parts = [part, -part[:, :, :-1] if kind == "shorter" else -part]
+    before, ids = [one.clone() for one in parts], tokens.clone()
+    possible = kept <= rows and not (kind == "no such row" and kept)
+    with torch.inference_mode():
+        done = reorder_rows(parts, tokens, length, order, inputs)
+    assert done or not possible or kind in ("apart", "shorter")
+    for now, old in zip([tokens[:, None], *parts], [ids[:, None], *before], strict=True):
+        if done:
+            assert torch.equal(now[:kept, :, :length], old[order][:, :, :length])
+            old[:kept, :, :length] = now[:kept, :, :length]
+        assert torch.equal(now, old)
+
+
+LAYOUT_OF_MEMORY = st.sampled_from(["whole"] * 5 + ["apart", "double", "no such input"])
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 5), inputs=st.integers(1, 3), steps=SIZES)
+def test_steps_with_an_encoder(data: st.DataObject, rows: int, inputs: int, steps: int) -> None:
+    draw, flag = data.draw, st.booleans()
+    torch.manual_seed(draw(st.integers(0, 99)))
+    config = BlockConfig(
+        width=draw(st.sampled_from([1, 7, 16, 20])),
+        heads=draw(st.integers(1, 3)),
+        head_width=draw(st.sampled_from([1, 5, 16, 17, 64])),
+        feed_forward_width=draw(st.integers(1, 40)),
+        activation=draw(st.sampled_from(["relu", "gelu"])),
+        gated=draw(flag),
+        norm=draw(st.sampled_from(["before", "after"])),
+        norm_kind=draw(st.sampled_from(["layer", "rms"])),
+        biases=draw(flag),
+        scaled=draw(flag),
+        cross_attention=True,
+    )
+    stack, exact = Stack(config, 2).eval(), torch.float64
+    embedding = torch.nn.Parameter(torch.randn(9, config.width))
+    shape = (inputs, config.heads, steps, config.inner_width // config.heads)
+    memory = tuple(KeysValues(torch.randn(shape), torch.randn(shape)) for _ in range(2))
+    mask = torch.rand(inputs, steps) < 0.7 if draw(flag) else None
+    source = torch.randint(0, inputs, (rows,))
+    layout = draw(LAYOUT_OF_MEMORY)
+    if layout == "no such input":
+        source[-1] = inputs
+    if layout == "apart":
+        memory = tuple(KeysValues(*(one.mT.contiguous().mT for one in layer)) for layer in memory)
+    if layout == "double":
+        memory = tuple(KeysValues(keys.double(), values.double()) for keys, values in memory)
+    state = DecoderState.first(memory, mask)._replace(source=source)
+    token_embedding = TokenEmbedding(embedding, 0, 0)
+    twin: Any = copy.deepcopy(stack).double()
+    past = None
+    with torch.inference_mode(), PackedWeights():
+        for length in range(3):
+            tokens = torch.randint(draw(st.sampled_from([-1, 0, 1, 1, 1, 1])), 9, (rows, 1))
+            found = read_target(stack, lambda: token_embedding, tokens, state)
+            if found is None:
+                even = bool((tokens > 0).all())
+                fits = layout == "whole" or (layout == "apart" and min(shape[2:]) < 2)
+                assert not even or not fits
+                return
+            hidden, state = found
+            doubled = [KeysValues(one.keys.double(), one.values.double()) for one in memory]
+            cross = CrossAttentionInputs.of(
+                DecoderState.first(tuple(doubled), mask)._replace(source=source)
+            )
+            seen = AttentionInputs("all", length)
+            expected, past = twin(embedding[tokens].to(exact), seen, past, cross)
+            torch.testing.assert_close(hidden.double(), expected, rtol=1e-3, atol=1e-4)

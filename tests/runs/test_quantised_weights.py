@@ -71,7 +71,7 @@ def switched_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("model", "reason"),
     [
         (recurrent(normalisation="layer"), "its layers are normalised"),
-        (nn.Linear(1, 1), "only gpt, recurrent_lm, seq2seq have a compiled step"),
+        (nn.Linear(1, 1), "only gpt, recurrent_lm, seq2seq, transformer, t5"),
         (gpt(output="adaptive", tie_output=False), "model.output=full"),
         (gpt().double(), "its weights are not in float32 on a CPU"),
     ],

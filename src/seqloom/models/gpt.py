@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
@@ -29,8 +31,9 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
-from seqloom.layers.transformer.native_step import TokenEmbedding, read_token, run_stack
+from seqloom.layers.transformer.native_step import read_token, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
+from seqloom.layers.transformer.token_embedding import TokenEmbedding
 from seqloom.models.config_checks import (
     ActivationName,
     Epsilon,
@@ -151,8 +154,6 @@ class GPT(nn.Module):
 
     carries = False
     """Trained on shuffled windows, each read from the start."""
-    reads_rows = True
-    """Whether the vector of each token is a row of `embedding`. A trained prompt sets it to False."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -195,8 +196,7 @@ class GPT(nn.Module):
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        in_tables = self.config.positions in ("learned", "none")
-        if state is not None and in_tables and self.reads_rows:
+        if state is not None and self.config.positions != "rotary":
             found = read_token(self.stack, self._token_embedding, tokens, state)
             if found is not None:
                 return found
@@ -236,11 +236,16 @@ class GPT(nn.Module):
             self.output.requires_grad_(False)
 
     def _token_embedding(self) -> TokenEmbedding:
-        """Of positions that are in a table, or none."""
+        """Where positions are not rotary."""
         c = self.config
-        positions = None if self.positions is None else self.positions.embedding.weight
         start = c.bos_id if c.documents == "separate" else c.pad_id
-        return TokenEmbedding(self.embedding.weight, positions, c.pad_id, start)
+        embedding = TokenEmbedding(self.embedding.weight, c.pad_id, start)
+        if self.positions is not None:
+            return embedding.with_learned(self.positions)
+        if c.positions == "sinusoidal":
+            added = partial(sinusoids, width=c.width, dtype=torch.float32)
+            return embedding._replace(scale=math.sqrt(c.width), positions=added)
+        return embedding
 
     def _mask_and_positions(self, tokens: Tensor, state: KeyValueCache | None) -> MaskAndPositions:
         c = self.config

@@ -39,6 +39,11 @@ class PromptedEmbedding(nn.Module):
         super().__init__()
         self.table, self.prompt = table, prompt
 
+    @property
+    def weight(self) -> Tensor:
+        """`(vocabulary, width)`: without the prompt."""
+        return self.table.weight
+
     def forward(self, ids: Tensor) -> Tensor:
         """`(...)` -> `(..., width)`."""
         words, size = self.table.weight, self.table.num_embeddings
@@ -63,10 +68,7 @@ class PromptTuned(nn.Module):
         table = modules[self.embedding_name]
         assert isinstance(table, nn.Embedding)
         self.prompt = nn.Embedding(length, table.embedding_dim)
-        # a compiled step reads rows of the table, so the base says that it needs more
-        prompted = {self.embedding_name: PromptedEmbedding(table, self.prompt), "reads_rows": False}
-        for name, value in prompted.items():
-            setattr(base, name, value)
+        setattr(base, self.embedding_name, PromptedEmbedding(table, self.prompt))
         self.register_state_dict_post_hook(_keep_prompt)  # type: ignore[no-untyped-call]
 
     def begin_with(self, ids: Sequence[int]) -> Self:

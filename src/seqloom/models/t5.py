@@ -33,7 +33,9 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import RelativeBias
+from seqloom.layers.transformer.token_embedding import TokenEmbedding
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
@@ -196,18 +198,34 @@ class T5(nn.Module):
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        past, cross = state.past, CrossAttentionInputs.of(state)
-        call = mask_and_positions(tokens, past, self.config.pad_id)
-        hidden, layers = self.decoder(*self._embed(tokens, past, call), past and past.layers, cross)
+        found = read_target(self.decoder, self._token_embedding, tokens, state)
+        hidden, state = self._read(tokens, state) if found is None else found
         hidden = self.dropout(hidden)
         if self.config.scale_output:
             hidden = hidden * self.config.width**-0.5
+        return hidden, state
+
+    def _read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """What the decoder's stack makes of these tokens, and the state after them."""
+        past, cross = state.past, CrossAttentionInputs.of(state)
+        call = mask_and_positions(tokens, past, self.config.pad_id)
+        x, inputs = self._embed(tokens, past, call)
+        hidden, layers = run_stack(self.decoder, x, inputs, past and past.layers, cross)
         past = extend_cache(past, layers, tokens, call)
         return hidden, state._replace(past=past, groups=Shared(cross.groups))
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
+
+    def _token_embedding(self) -> TokenEmbedding:
+        pad_id = self.config.pad_id
+
+        def bias(positions: Tensor) -> Tensor:
+            found: Tensor = self.decoder_bias(positions[-1:], positions)
+            return found[0, :, 0]
+
+        return TokenEmbedding(self.embedding.weight, pad_id, pad_id, bias=bias)
 
     def _embed(
         self, tokens: Tensor, past: KeyValueCache | None, call: MaskAndPositions

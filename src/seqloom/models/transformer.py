@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
@@ -28,7 +30,9 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
+from seqloom.layers.transformer.token_embedding import TokenEmbedding
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
@@ -200,15 +204,35 @@ class Transformer(nn.Module):
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
+        found = read_target(self.decoder, self._token_embedding, tokens, state)
+        if found is not None:
+            return found
         past, cross = state.past, CrossAttentionInputs.of(state)
         call = mask_and_positions(tokens, past, self.config.pad_id)
-        hidden, layers = self.decoder(*self._embed(tokens, call), past and past.layers, cross)
+        hidden, layers = run_stack(
+            self.decoder, *self._embed(tokens, call), past and past.layers, cross
+        )
         past = extend_cache(past, layers, tokens, call)
         return hidden, state._replace(past=past, groups=Shared(cross.groups))
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
+
+    def _token_embedding(self) -> TokenEmbedding:
+        c = self.config
+        embedding = TokenEmbedding(
+            self.embedding.weight,
+            c.pad_id,
+            c.pad_id,
+            scale=math.sqrt(c.width) if c.scale_embeddings else 1.0,
+            norm=self.norm if c.embedding_norm else None,
+        )
+        if self.positions is not None:
+            return embedding.with_learned(self.positions)
+        halves = c.positions == "sinusoidal-halves"
+        added = partial(sinusoids, width=c.width, dtype=torch.float32, halves=halves)
+        return embedding._replace(positions=added)
 
     def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
         """`y_0`, and what each token sees."""

@@ -59,6 +59,8 @@ class DecodingFunctions(NamedTuple):
     """(RecurrentStep, threads) -> whether each token goes on with its document; else nothing was done."""
     transformer_step: Callable[..., bool]
     """(TransformerStep, threads) -> whether its rows are even; otherwise nothing was done."""
+    reorder: Callable[..., bool]
+    """(CachedRows) -> whether there are such rows; otherwise nothing was done."""
 
 
 class NativeLibrary(NamedTuple):
@@ -112,10 +114,14 @@ def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     for function in (linear, likeliest, *steps):
         function.argtypes, function.restype = (_POINTER, _LONG), None
     rows.argtypes, rows.restype = (_POINTER, _POINTER, _LONG, _POINTER), None
-    for function in steps:
+    reorder = loaded.seqloom_reorder
+    reorder.argtypes = (_POINTER,)
+    for function in (*steps, reorder):
         function.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
-    return DecodingFunctions(loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps)
+    return DecodingFunctions(
+        loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps, reorder
+    )
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

@@ -2,6 +2,7 @@
 // decoding for native_step.py in layers/recurrent and layers/transformer, and texts cut for text/segment_encoder.py: a plain C
 // interface, called through ctypes.
 
+#include "cached_rows.h"
 #include "cells.h"
 #include "gemm.h"
 #include "glove.h"
@@ -103,5 +104,6 @@ void seqloom_rows(const seqloom::PackedLinear* linear, const long* ids, long cou
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
 void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
 bool seqloom_recurrent_step(const seqloom::RecurrentStep* step, long threads) { return seqloom::run(*step, threads); }
+bool seqloom_reorder(const seqloom::CachedRows* rows) { return (*rows)(); }
 bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }
 }

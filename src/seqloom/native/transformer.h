@@ -3,7 +3,8 @@
 //   norm before   z = x + A(LN x),   y = z + F(LN z),   and one LN after the last block
 //   norm after    z = LN(x + A(x)),  y = LN(z + F(z))
 //
-// Keys and values are appended to the caches in place. Between two parts of a block all threads wait for each other.
+// With an encoder, z goes through attention to its memory in the same way before F. Keys and values are appended to the caches in
+// place; those of an input are read where they are by all rows of it. Between two parts of a block all threads wait for each other.
 #pragma once
 
 #include "packed_linear.h"
@@ -49,13 +50,17 @@ template <Activation KIND> inline void activate(float* x, float beta, long size)
   for (long i = 0; i < size; i++) x[i] = activated(KIND, beta, x[i]);
 }
 
-struct LayerNorm {
+struct Norm { // as `NormArguments` in step_arguments.py
   const float *gain, *bias; // no bias: null
+  long centred;             // LayerNorm: 1, RMSNorm: 0
+  float epsilon;
 
-  void operator()(const float* x, float* y, long width, float epsilon) const {
+  void operator()(const float* x, float* y, long width) const {
     float sum = 0, squares = 0;
+    if (centred) {
 #pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < width; i++) sum += x[i];
+      for (long i = 0; i < width; i++) sum += x[i];
+    }
     const float mean = sum / width;
 #pragma omp simd reduction(+ : squares)
     for (long i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
@@ -64,10 +69,19 @@ struct LayerNorm {
   }
 };
 
-struct TransformerBlock { // as `BlockArguments` in native_step.py
-  LayerNorm attention_norm, feed_forward_norm;
-  PackedLinear query_key_value, attention_output, hidden, output;
-  float beta; // of swish
+struct TransformerBlock { // as `BlockArguments` in step_arguments.py
+  Norm attention_norm, memory_norm, feed_forward_norm;
+  PackedLinear query_key_value, attention_output, query, memory_output, hidden, output; // those of the memory: where there is one
+  float beta;                                                                           // of swish
+
+  bool gated() const { return hidden.outputs > output.inputs; }
+};
+
+struct EncoderMemory { // as `MemoryArguments` in step_arguments.py
+  const float* const* layers; // keys and values of each block in turn: (inputs, heads, steps, head_width) each; null: no encoder
+  const uint8_t* is_token;    // (inputs, steps); null: all are
+  const long* source;         // (rows,): the input that each row reads
+  long inputs, steps;
 };
 
 struct EvenTokens { // of rows that have read `length` tokens each
@@ -76,61 +90,78 @@ struct EvenTokens { // of rows that have read `length` tokens each
   const float *embedding, *positions; // (vocabulary, width), and the row of this position; null where there is none
   PackedLinear stored;                // in place of `embedding` where that is null
   long vocabulary, pad, start; // after a pad or a start rows differ
+  float scale;                 // of the embedding
+  Norm norm;                   // of the sum; no gain: null
 };
 
-struct TransformerStep { // as `StepArguments` in native_step.py
+struct TransformerStep { // as `StepArguments` in step_arguments.py
   const TransformerBlock* blocks;
   float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
-  LayerNorm norm;       // after the last block, where norms come before
+  Norm norm;            // after the last block, where norms come before
   long layers, norm_before, activation;
-  float epsilon, scale;              // scale: of the scores
+  float scale;                       // of the scores
   long rows, width, heads, head_width;
   long slots, length;                // of the caches: room, and what is filled
   const uint8_t* visible;            // (rows, length + 1): the keys that a row sees; null: all
   const float *cosines, *sines;      // of rotary positions, (rows, head_width / 2); else null
   long angle_stride;                 // from one row's angles to the next one's: 0 where all agree
+  const float* bias;                 // what is added to the scores of the keys, of each head in each row; null: nothing
+  long row_bias, head_bias;          // from one row's to the next one's, 0 where all agree; and of heads
+  EncoderMemory memory;
   EvenTokens tokens;
   float* x;                          // (rows, width): in: the embedded tokens, unless `tokens` are given; out: the hidden states
 
   // Whether all rows stay even, and all ids have an embedding. Otherwise it must not run: Python knows about uneven rows.
   bool even() const {
+    if (memory.layers && !std::all_of(memory.source, memory.source + rows, [&](long input) { return input >= 0 && input < memory.inputs; })) return false;
     if (!tokens.ids) return true;
     return std::all_of(tokens.ids, tokens.ids + rows, [&](long id) { return id >= 0 && id < tokens.vocabulary && id != tokens.pad && id != tokens.start; });
   }
 
   long inner() const { return heads * head_width; }
-  long hidden_width() const { return blocks[0].hidden.outputs; }
-  long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + hidden_width()) + threads * (length + 1); }
+  long most_keys() const { return std::max(length + 1, memory.steps); }
+  long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + blocks[0].hidden.outputs) + threads * most_keys(); }
 
   void operator()(const Member& me, float* at) const {
     const auto take = [&](long wide) { return Rows<float>{std::exchange(at, at + rows * wide), wide}; };
-    const Rows<float> states{x, width}, normed = take(width), added = take(width), parts = take(3 * inner()), mixed = take(inner()), wide = take(hidden_width());
-    float* weights = at + me.rank * (length + 1);
+    const Rows<float> states{x, width}, normed = take(width), added = take(width), parts = take(3 * inner()), mixed = take(inner()), wide = take(blocks[0].hidden.outputs);
+    float* weights = at + me.rank * most_keys();
 
     each_row(me, [&](long row) {
       if (tokens.ids) embed(row, states[row]);
-      if (norm_before) blocks[0].attention_norm(states[row], normed[row], width, epsilon);
+      if (norm_before) blocks[0].attention_norm(states[row], normed[row], width);
     });
     const Rows<float> read = norm_before ? normed : states;
     for (long layer = 0; layer < layers; layer++) {
       const TransformerBlock& block = blocks[layer];
       block.query_key_value(me, read, rows, parts);
       me.sync();
-      const Share pairs = me.of(rows * heads);
-      for (long pair = pairs.first; pair < pairs.last; pair++) attend(layer, pair / heads, pair % heads, parts, mixed, weights);
-      me.sync();
+      each_head(me, [&](long row, long head) {
+        append(layer, row, head, parts[row]);
+        attend(parts[row], head, read_so_far(layer, row, head), mixed[row], weights);
+      });
       block.attention_output(me, mixed, rows, added);
       me.sync();
-      each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.attention_norm, &block.feed_forward_norm); });
+      const Norm& after_attention = memory.layers ? block.memory_norm : block.feed_forward_norm;
+      each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.attention_norm, &after_attention); });
+      if (memory.layers) {
+        block.query(me, read, rows, parts);
+        me.sync();
+        each_head(me, [&](long row, long head) { attend(parts[row], head, remembered(layer, row, head), mixed[row], weights); });
+        block.memory_output(me, mixed, rows, added);
+        me.sync();
+        each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.memory_norm, &block.feed_forward_norm); });
+      }
       block.hidden(me, read, rows, wide);
-      activate_columns(block, block.hidden.columns_of(me), wide);
+      if (block.gated()) me.sync(); // a feature and its gate may be of two members
+      activate_columns(block, block.gated() ? me.of(block.output.inputs) : block.hidden.columns_of(me), wide);
       me.sync();
       block.output(me, wide, rows, added);
       me.sync();
-      const LayerNorm* next = layer + 1 < layers ? &blocks[layer + 1].attention_norm : nullptr;
+      const Norm* next = layer + 1 < layers ? &blocks[layer + 1].attention_norm : nullptr;
       each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.feed_forward_norm, next); });
     }
-    if (norm_before) each_row(me, [&](long row) { norm(states[row], states[row], width, epsilon); });
+    if (norm_before) each_row(me, [&](long row) { norm(states[row], states[row], width); });
   }
 
 private:
@@ -138,7 +169,8 @@ private:
     const long id = tokens.ids[row];
     if (tokens.embedding) std::memcpy(to, tokens.embedding + id * width, width * sizeof(float));
     else tokens.stored.row(id, to);
-    for (long i = 0; tokens.positions && i < width; i++) to[i] += tokens.positions[i];
+    for (long i = 0; i < width; i++) to[i] = tokens.scale * to[i] + (tokens.positions ? tokens.positions[i] : 0.f);
+    if (tokens.norm.gain) tokens.norm(to, to, width);
     tokens.known[row * tokens.known_stride + length] = id;
   }
 
@@ -148,11 +180,18 @@ private:
     me.sync();
   }
 
+  // The heads of one input are neighbours, as they may look at the same keys.
+  template <class F> void each_head(const Member& me, F f) const {
+    const Share pairs = me.of(rows * heads);
+    for (long pair = pairs.first; pair < pairs.last; pair++) f(pair % rows, pair / rows);
+    me.sync();
+  }
+
   // A sub-block's output is added to its input, with the norm `own` after it or the norm `next` before what follows.
-  void add(float* state, const float* added, float* normed, const LayerNorm& own, const LayerNorm* next) const {
+  void add(float* state, const float* added, float* normed, const Norm& own, const Norm* next) const {
     for (long i = 0; i < width; i++) state[i] += added[i];
-    if (!norm_before) own(state, state, width, epsilon);
-    else if (next) (*next)(state, normed, width, epsilon);
+    if (!norm_before) own(state, state, width);
+    else if (next) (*next)(state, normed, width);
   }
 
   void activate_columns(const TransformerBlock& block, Share columns, Rows<float> y) const {
@@ -167,6 +206,8 @@ private:
       case SWISH: activate<SWISH>(at, block.beta, size); break;
       case TANH: activate<TANH>(at, block.beta, size); break;
       }
+      if (block.gated())
+        for (long i = 0; i < size; i++) at[i] *= at[block.output.inputs + i];
     }
   }
 
@@ -181,39 +222,64 @@ private:
     }
   }
 
-  // softmax(K q * scale) V of one row in one head; 0 where it sees nothing.
-  void attend(long layer, long row, long head, Rows<float> parts, Rows<float> mixed, float* weights) const {
-    float *query = parts[row] + head * head_width, *key = query + inner(), *value = key + inner();
-    const long place = (row * heads + head) * slots * head_width;
-    float *keys = caches[2 * layer] + place, *values = caches[2 * layer + 1] + place;
+  // The key and the value of a new token in one head.
+  void append(long layer, long row, long head, float* parts) const {
+    float *query = parts + head * head_width, *key = query + inner(), *value = key + inner();
     if (cosines) {
       rotate(query, row);
       rotate(key, row);
     }
-    std::memcpy(keys + length * head_width, key, head_width * sizeof(float));
-    std::memcpy(values + length * head_width, value, head_width * sizeof(float));
-    const uint8_t* sees = visible ? visible + row * (length + 1) : nullptr;
+    const long place = ((row * heads + head) * slots + length) * head_width;
+    std::memcpy(caches[2 * layer] + place, key, head_width * sizeof(float));
+    std::memcpy(caches[2 * layer + 1] + place, value, head_width * sizeof(float));
+  }
+
+  struct Seen { // what a query looks at
+    const float *keys, *values;
+    long count;
+    const uint8_t* visible; // null: all
+    const float* bias;      // null: none
+  };
+
+  Seen read_so_far(long layer, long row, long head) const {
+    const long place = (row * heads + head) * slots * head_width;
+    return {caches[2 * layer] + place, caches[2 * layer + 1] + place, length + 1, visible ? visible + row * (length + 1) : nullptr,
+            bias ? bias + row * row_bias + head * head_bias : nullptr};
+  }
+
+  Seen remembered(long layer, long row, long head) const {
+    const long input = memory.source[row], place = (input * heads + head) * memory.steps * head_width;
+    return {memory.layers[2 * layer] + place, memory.layers[2 * layer + 1] + place, memory.steps,
+            memory.is_token ? memory.is_token + input * memory.steps : nullptr, nullptr};
+  }
+
+  // softmax(K q * scale + bias) V in one head; 0 where it sees nothing.
+  void attend(const float* queries, long head, const Seen& seen, float* outs, float* weights) const {
+    const float *query = queries + head * head_width, *keys = seen.keys, *values = seen.values;
+    const long count = seen.count;
     constexpr float NEVER = -std::numeric_limits<float>::infinity();
     long slot = 0;
-    for (; slot + 4 <= length + 1; slot += 4) score<4>(query, keys + slot * head_width, weights + slot);
-    for (; slot <= length; slot++) score<1>(query, keys + slot * head_width, weights + slot);
-    if (sees)
-      for (slot = 0; slot <= length; slot++) weights[slot] = sees[slot] ? weights[slot] : NEVER;
+    for (; slot + 4 <= count; slot += 4) score<4>(query, keys + slot * head_width, weights + slot);
+    for (; slot < count; slot++) score<1>(query, keys + slot * head_width, weights + slot);
+    if (seen.bias)
+      for (slot = 0; slot < count; slot++) weights[slot] += seen.bias[slot];
+    if (seen.visible)
+      for (slot = 0; slot < count; slot++) weights[slot] = seen.visible[slot] ? weights[slot] : NEVER;
     float largest = NEVER, total = 0;
 #pragma omp simd reduction(max : largest)
-    for (slot = 0; slot <= length; slot++) largest = std::max(largest, weights[slot]);
+    for (slot = 0; slot < count; slot++) largest = std::max(largest, weights[slot]);
 #pragma omp simd reduction(+ : total)
-    for (slot = 0; slot <= length; slot++) {
+    for (slot = 0; slot < count; slot++) {
       weights[slot] = weights[slot] == NEVER ? 0.f : exponential(weights[slot] - largest);
       total += weights[slot];
     }
-    float* out = mixed[row] + head * head_width;
+    float* out = outs + head * head_width;
     long column = 0;
-    for (; column + 4 * LANES<float> <= head_width; column += 4 * LANES<float>) mix<4>(weights, values + column, total, out + column);
-    for (; column + LANES<float> <= head_width; column += LANES<float>) mix<1>(weights, values + column, total, out + column);
+    for (; column + 4 * LANES<float> <= head_width; column += 4 * LANES<float>) mix<4>(weights, values + column, count, total, out + column);
+    for (; column + LANES<float> <= head_width; column += LANES<float>) mix<1>(weights, values + column, count, total, out + column);
     for (; column < head_width; column++) {
       float sum = 0;
-      for (long slot = 0; slot <= length; slot++)
+      for (slot = 0; slot < count; slot++)
         if (weights[slot] > 0) sum += weights[slot] * values[slot * head_width + column];
       out[column] = total > 0 ? sum / total : 0.f;
     }
@@ -252,9 +318,9 @@ private:
   }
 
   // V vectors of the weighted mean of the values. What has no weight may be anything, and is not read.
-  template <int V> void mix(const float* weights, const float* values, float total, float* out) const {
+  template <int V> void mix(const float* weights, const float* values, long count, float total, float* out) const {
     Vector<float> sum[V] = {};
-    for (long slot = 0; slot <= length; slot++) {
+    for (long slot = 0; slot < count; slot++) {
       if (!(weights[slot] > 0)) continue;
 #pragma GCC unroll 4
       for (int v = 0; v < V; v++) sum[v] += weights[slot] * load(values + slot * head_width + v * LANES<float>);

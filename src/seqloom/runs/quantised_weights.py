@@ -31,6 +31,8 @@ from seqloom.layers.transformer.native_step import why_not
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.models.t5 import T5
+from seqloom.models.transformer import Transformer
 from seqloom.native.library import library, missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import (
@@ -45,9 +47,9 @@ from seqloom.stored_weight import SCALES, QuantisedWeight, StoredWeight
 from seqloom.tensor_files import open_safetensors
 from seqloom.training.checkpoints import check_weights, read_tensors, tensors_in
 
-COMPILED = ("gpt", "recurrent_lm", "seq2seq")
+COMPILED = ("gpt", "recurrent_lm", "seq2seq", "transformer", "t5")
 """The families that have a compiled step of decoding."""
-Compiled = GPT | RecurrentLM | Seq2Seq
+Compiled = GPT | RecurrentLM | Seq2Seq | Transformer | T5
 """Their models."""
 
 
@@ -61,6 +63,8 @@ def why_not_compiled(model: object) -> str:
         return "SEQLOOM_NATIVE=0 forbids the compiled step"
     if isinstance(model, GPT):
         reason = why_not(model.stack)
+    elif isinstance(model, Transformer | T5):
+        reason = why_not(model.decoder)
     elif isinstance(model, RecurrentLM) and model.config.maxent is not None:
         reason = "its output reads the last tokens (MaxEnt)"
     else:
@@ -82,11 +86,11 @@ def stored_weights(model: Compiled) -> list[Tensor]:
     kinds: tuple[type[nn.Module], ...] = (FullOutput, nn.Embedding)
     layers: list[RecurrentLayer] = []
     others: list[nn.Module] = []
-    if isinstance(model, GPT):
-        kinds = (Linear, FullOutput)
-        others = [model.embedding]
-    else:
+    if isinstance(model, RecurrentLM | Seq2Seq):
         layers, others = model.parts().layers(), model.parts().linear_maps()
+    else:
+        kinds, others = (Linear, FullOutput), [model.embedding]
+        others += [model.source_embedding] if isinstance(model, Transformer) else []
     modules: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
     weights: list[Tensor] = [module.weight for module in (*modules, *others)]
     for layer in layers:
@@ -113,11 +117,11 @@ class QuantisedModel(nn.Module):
         self._weights = PackedWeights(storage)
         self.output = QuantisedOutput(model.output, self._weights)
         with self._weights, torch.inference_mode():
-            if isinstance(model, GPT):
+            if isinstance(model, RecurrentLM | Seq2Seq):
+                prepare_step(model, model.parts)
+            else:
                 for weight in stored_weights(model):
                     packed_linear(self._weights, weight)
-            else:
-                prepare_step(model, model.parts)
 
     def read_source(self, source: Tensor) -> State:
         """As `protocols.read_source` of the model."""

@@ -135,7 +135,8 @@ class Block(nn.Module):
         self.norm_first = config.norm == "before"
         self.attention_norm = make_norm(config)
         self.attention = SelfAttention(config)
-        if config.cross_attention:
+        self.reads_encoder = config.cross_attention
+        if self.reads_encoder:
             self.cross_attention_norm = make_norm(config)
             self.cross_attention = CrossAttention(config)
         self.feed_forward_norm = make_norm(config)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.layers.packed_linear import packed_rows
+from seqloom.layers.transformer.cached_rows import reorder_rows
 from seqloom.packed_weights import current
 from seqloom.protocols import select_rows
 
@@ -96,8 +97,9 @@ class KeyValueCache(NamedTuple):
         ragged = self.ragged and select_rows(self.ragged, rows)
         if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():
             return self._selected(rows, ragged)
-        changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        if len(changed):
+        parts = [*itertools.chain(*self.layers)]
+        if not reorder_rows(parts, self.tokens, self.length, rows, inputs):
+            changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
             self._copy_rows(rows[changed], changed, inputs)
         layers = self.layers
         if len(rows) < len(self.tokens):

@@ -1,8 +1,8 @@
 """A step of decoding through a stack of Transformer blocks in one compiled call: `native/transformer.h`.
 
 It reads and writes the same cache as the blocks themselves, so the two may take turns at any step. It serves
-while a `PackedWeights` is open, for one token of each row after others, in float32 on a CPU. Everything else
-is the blocks' own work, and all is where there is no compiled library.
+while a `PackedWeights` is open, for one token of each row, in float32 on a CPU. Everything else is the
+blocks' own work, and all is where there is no compiled library.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast, final
 import torch
 from torch import Tensor, nn
 
+from seqloom.layers.attention import WatchedAttention
 from seqloom.layers.linear import Linear
 from seqloom.layers.packed_linear import (
     LinearArguments,
@@ -24,6 +25,11 @@ from seqloom.layers.packed_linear import (
 )
 from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
+from seqloom.layers.transformer.cross_attention import (
+    CrossAttentionInputs,
+    DecoderState,
+    KeyValueMemory,
+)
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
 from seqloom.layers.transformer.key_value_cache import (
     MIN_SLOTS,
@@ -32,101 +38,73 @@ from seqloom.layers.transformer.key_value_cache import (
     KeyValueCache,
     with_room,
 )
+from seqloom.layers.transformer.step_arguments import (
+    POINTER,
+    BlockArguments,
+    NormArguments,
+    StepArguments,
+)
+from seqloom.layers.transformer.token_embedding import NativeEmbedding, TokenEmbedding
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
 from seqloom.packed_weights import PackedWeights, current
 
-_LONG, _POINTER, _FLOAT = ctypes.c_long, ctypes.c_void_p, ctypes.c_float
 
+class ReadMemory(NamedTuple):
+    """What the rows of a decoder read."""
 
-class NormArguments(ctypes.Structure):
-    """`LayerNorm` in `transformer.h`."""
-
-    _fields_ = [("gain", _POINTER), ("bias", _POINTER)]
-
-
-class BlockArguments(ctypes.Structure):
-    """`TransformerBlock` in `transformer.h`."""
-
-    _fields_ = [
-        ("attention_norm", NormArguments),
-        ("feed_forward_norm", NormArguments),
-        ("query_key_value", LinearArguments),
-        ("attention_output", LinearArguments),
-        ("hidden", LinearArguments),
-        ("output", LinearArguments),
-        ("beta", _FLOAT),
-    ]
-
-
-class TokenArguments(ctypes.Structure):
-    """`EvenTokens` in `transformer.h`."""
-
-    _fields_ = [
-        *((name, _POINTER) for name in ("ids", "known")),
-        ("known_stride", _LONG),
-        *((name, _POINTER) for name in ("embedding", "positions")),
-        ("stored", LinearArguments),
-        *((name, _LONG) for name in ("vocabulary", "pad", "start")),
-    ]
-
-
-class StepArguments(ctypes.Structure):
-    """`TransformerStep` in `transformer.h`."""
-
-    _fields_ = [
-        ("blocks", _POINTER),
-        ("caches", _POINTER),
-        ("norm", NormArguments),
-        *((name, _LONG) for name in ("layers", "norm_before", "activation")),
-        ("epsilon", _FLOAT),
-        ("scale", _FLOAT),
-        *((name, _LONG) for name in ("rows", "width", "heads", "head_width", "slots", "length")),
-        *((name, _POINTER) for name in ("visible", "cosines", "sines")),
-        ("angle_stride", _LONG),
-        ("tokens", TokenArguments),
-        ("x", _POINTER),
-    ]
-
-
-class TokenEmbedding(NamedTuple):
-    """How a model embeds tokens, where the compiled step can do it."""
-
-    weight: Tensor
-    """`(vocabulary, width)`"""
-    positions: Tensor | None
-    """`(context, width)`; None where none is added."""
-    pad: int
-    start: int
-    """The id that begins a document; where none does, that of `<pad>`."""
+    memory: KeyValueMemory
+    source: Tensor
+    """`(rows,)`: the input of each."""
 
 
 def run_stack(
-    stack: Stack, x: Tensor, inputs: AttentionInputs, past: tuple[KeysValues, ...] | None
+    stack: Stack,
+    x: Tensor,
+    inputs: AttentionInputs,
+    past: tuple[KeysValues, ...] | None,
+    cross: CrossAttentionInputs | None = None,
 ) -> tuple[Tensor, tuple[KeysValues, ...]]:
-    """As `stack(x, inputs, past)`, in one call where that can be."""
+    """As `stack(x, inputs, past, cross)`, in one call where that can be."""
     step = None if past is None else _step_of(stack, x, torch.float32)
     # the mask is looked at last: a graph that is traced for any number of rows must not compare sizes
-    if step is None or past is None or not _knows_mask(x, inputs.mask):
-        return stack(x, inputs, past)  # type: ignore[no-any-return]
-    return step(x, inputs, past)
+    if step is not None and past is not None and _knows_mask(x, inputs.mask):
+        found = step(x, inputs, past, cross and ReadMemory(cross.memory, cross.groups.source))
+        if found is not None:
+            return found
+    return stack(x, inputs, past, cross)  # type: ignore[no-any-return]
 
 
 def _knows_mask(x: Tensor, mask: AttentionMask) -> bool:
-    """Whether the compiled step has such a mask: one for each row, or that all is seen."""
-    if isinstance(mask, Tensor):
-        return mask.dtype == torch.bool and mask.shape[:3] == (len(x), 1, 1)
-    return mask == "all"
+    """Whether the compiled step has such a mask: one for each row, or that all is seen, or a bias."""
+    if not isinstance(mask, Tensor):
+        return mask == "all"
+    if mask.dtype == torch.bool:
+        return mask.shape[:3] == (len(x), 1, 1)
+    return mask.dtype == torch.float32 and mask.shape[0] in (1, len(x)) and mask.shape[2] == 1
 
 
 def read_token(
-    stack: Stack, embedding: Callable[[], TokenEmbedding], tokens: Tensor, cache: KeyValueCache
+    stack: Stack,
+    embedding: Callable[[], TokenEmbedding],
+    tokens: Tensor,
+    cache: KeyValueCache | None,
+    read: ReadMemory | None = None,
 ) -> tuple[Tensor, KeyValueCache] | None:
     """tokens `(rows, 1)` -> hidden `(rows, 1, width)` and the cache after them, in one call with their
     embedding; None where that cannot be, or rows differ."""
-    if cache.ragged is not None:
+    if cache is not None and cache.ragged is not None:
         return None
     step = _step_of(stack, tokens, torch.long)
-    return None if step is None else step.read(embedding, tokens, cache)
+    return None if step is None else step.read(embedding, tokens, cache, read)
+
+
+def read_target(
+    stack: Stack, embedding: Callable[[], TokenEmbedding], tokens: Tensor, state: DecoderState
+) -> tuple[Tensor, DecoderState] | None:
+    """`read_token` of a decoder with an encoder."""
+    read = ReadMemory(state.memory.value, state.source)
+    found = read_token(stack, embedding, tokens, state.past, read)
+    return found and (found[0], state._replace(past=found[1]))
 
 
 def _step_of(stack: Stack, x: Tensor, dtype: torch.dtype) -> NativeStep | None:
@@ -153,12 +131,8 @@ def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
 def why_not(stack: Stack) -> str:
     """Why a stack has no compiled step, as a clause; empty if it has one."""
     for block in _blocks(stack):
-        if not all(isinstance(linear, Linear) for linear in _linear_maps(block)):
+        if not all(isinstance(linear, Linear) for linear in _linear_maps(block).values()):
             return "its linear maps have adapters (LoRA)"
-        if not isinstance(block.attention_norm, nn.LayerNorm):
-            return "its norms are RMS norms"
-        if block.feed_forward.gated:
-            return "its feed-forward layers have a gate"
     if not all(is_readable(parameter) for parameter in stack.parameters()):
         return "its weights are not in float32 on a CPU"
     return ""
@@ -168,10 +142,47 @@ def _blocks(stack: Stack) -> list[Block]:
     return cast("list[Block]", list(stack.blocks))
 
 
-def _linear_maps(block: Block) -> tuple[Linear, Linear, Linear, Linear]:
-    """In the order of `BlockArguments`."""
+def _linear_maps(block: Block) -> dict[str, Linear]:
+    """By their names in `BlockArguments`."""
     attention, feed_forward = block.attention, block.feed_forward
-    return attention.query_key_value, attention.output, feed_forward.hidden, feed_forward.output
+    maps = {
+        "query_key_value": attention.query_key_value,
+        "attention_output": attention.output,
+        "hidden": feed_forward.hidden,
+        "output": feed_forward.output,
+    }
+    if block.reads_encoder:
+        maps["query"] = block.cross_attention.query
+        maps["memory_output"] = block.cross_attention.output
+    return maps
+
+
+@final
+class _Addresses:
+    """Those of the keys and values of all layers: the last ones are known, and mostly asked for again."""
+
+    def __init__(self) -> None:
+        self._first: Callable[[], object] = weakref.ref(self)
+        self._last: Callable[[], object] = weakref.ref(self)
+        self._found: ctypes.Array[Any] | None = None
+
+    def know(self, layers: Sequence[KeysValues]) -> bool:
+        return self._first() is layers[0].keys and self._last() is layers[-1].values
+
+    def of(self, layers: Sequence[KeysValues]) -> ctypes.Array[Any] | None:
+        """None where they cannot be read."""
+        if not self.know(layers):
+            parts = [part for layer in layers for part in layer]
+            readable = all(
+                in_memory(part, torch.float32)
+                and part.is_contiguous()
+                and part.shape == parts[0].shape
+                for part in parts
+            )
+            pointers = [part.data_ptr() for part in parts]
+            self._found = (POINTER * len(parts))(*pointers) if readable else None
+            self._first, self._last = weakref.ref(parts[0]), weakref.ref(parts[-1])
+        return self._found
 
 
 @final
@@ -186,103 +197,120 @@ class NativeStep:
         own = _blocks(stack)
         blocks = (BlockArguments * len(own))(*map(self._block, own))
         self._alive.append(blocks)
-        self._attentions = [block.attention for block in own]
+        self._attentions = [one for one in stack.modules() if isinstance(one, WatchedAttention)]
         attention, query_key_value = own[0].attention, own[0].attention.query_key_value
+        self._heads: int = attention.heads
+        self._head_width: int = query_key_value.out_features // 3 // attention.heads
+        self._width: int = query_key_value.in_features
         self._arguments = StepArguments(
             blocks=ctypes.addressof(blocks),
             layers=len(own),
             norm_before=own[0].norm_first,
             activation=[*ACTIVATIONS].index(own[0].feed_forward.activation_name),
-            epsilon=cast("nn.LayerNorm", own[0].attention_norm).eps,
             scale=attention.scale,
-            width=query_key_value.in_features,
-            heads=attention.heads,
-            head_width=query_key_value.out_features // 3 // attention.heads,
+            width=self._width,
+            heads=self._heads,
+            head_width=self._head_width,
         )
         if own[0].norm_first:
             self._arguments.norm = self._norm(stack.norm)
         self._numbers = sum(parameter.numel() for parameter in stack.parameters())
-        self._width: int = query_key_value.in_features
-        self._embedding: TokenEmbedding | None = None
-        # the addresses of the cache that was used last, which are those of the next step mostly
-        nothing = weakref.ref(self)
-        self._known_cache: tuple[
-            Callable[[], object], Callable[[], object], int, ctypes.Array[Any]
-        ] = (nothing, nothing, 0, (_POINTER * 0)())
+        self._embedding: NativeEmbedding | None = None
+        self._caches, self._memories = _Addresses(), _Addresses()
 
     def watched(self) -> bool:
         """Whether somebody looks at the weights of attention, which this never shows."""
         return any(attention.watcher is not None for attention in self._attentions)
 
     def __call__(
-        self, x: Tensor, inputs: AttentionInputs, past: Sequence[KeysValues]
-    ) -> tuple[Tensor, tuple[KeysValues, ...]]:
-        """As `Stack.forward`, one step."""
+        self,
+        x: Tensor,
+        inputs: AttentionInputs,
+        past: Sequence[KeysValues],
+        read: ReadMemory | None,
+    ) -> tuple[Tensor, tuple[KeysValues, ...]] | None:
+        """As `Stack.forward`, one step; None where it cannot be."""
         arguments = StepArguments.from_buffer_copy(self._arguments)
-        visible = inputs.mask.contiguous() if isinstance(inputs.mask, Tensor) else None
-        if visible is not None:
-            arguments.visible = visible.data_ptr()
+        # what is read through an address must live until the call
+        mask = inputs.mask.contiguous() if isinstance(inputs.mask, Tensor) else None
+        if mask is not None and mask.dtype == torch.bool:
+            arguments.visible = mask.data_ptr()
+        elif mask is not None:
+            rows, heads, _, keys = mask.shape
+            arguments.bias = mask.data_ptr()
+            arguments.row_bias = heads * keys if rows > 1 else 0
+            arguments.head_bias = keys if heads > 1 else 0
         if inputs.rotary is not None:
             cosines, sines = (part.contiguous() for part in inputs.rotary)
             arguments.cosines, arguments.sines = cosines.data_ptr(), sines.data_ptr()
             arguments.angle_stride = cosines.shape[-1] if cosines.dim() > 2 else 0
+        layers = self._with_slot(arguments, tuple(past), inputs.past_length, len(x))
         hidden = x.clone(memory_format=torch.contiguous_format)
-        layers = self._with_slot(arguments, tuple(past), inputs.past_length)
-        self._run(arguments, hidden)
-        return hidden, layers
+        if layers is None or not self._remember(arguments, read, len(x)):
+            return None
+        return (hidden, layers) if self._run(arguments, hidden) else None
 
     def read(
         self,
         embedding: Callable[[], TokenEmbedding],
         tokens: Tensor,
-        cache: KeyValueCache,
+        cache: KeyValueCache | None,
+        read: ReadMemory | None,
     ) -> tuple[Tensor, KeyValueCache] | None:
         """As `read_token`."""
         if self._embedding is None:
-            self._embedding = embedding()
-        weight, positions, pad, start = self._embedding
-        length, known, tokens = cache.length, cache.tokens, tokens.contiguous()
-        at_position = None
-        if positions is not None:
-            if length >= positions.shape[0]:
-                return None
-            at_position = positions.data_ptr() + 4 * self._width * length
+            given = embedding()
+            norm = None if given.norm is None else self._norm(given.norm)
+            self._embedding = NativeEmbedding(given, self._weights, norm)
+        rows, tokens = tokens.shape[0], tokens.contiguous()
+        if cache is None:
+            nothing = torch.empty(rows, self._heads, 0, self._head_width, device="cpu")
+            layers = (KeysValues(nothing, nothing),) * self._arguments.layers
+            cache = KeyValueCache(layers, tokens.new_empty(rows, 0), 0, None)
+        length, known = cache.length, cache.tokens
         if known.shape[1] <= length:
             known = with_room(known, length, 1, 1)
         arguments = StepArguments.from_buffer_copy(self._arguments)
-        arguments.tokens = TokenArguments(
-            tokens.data_ptr(),
-            known.data_ptr(),
-            known.stride(0),
-            positions=at_position,
-            vocabulary=weight.shape[0],
-            pad=pad,
-            start=start,
-        )
-        if self._weights.storage == "float32" and in_memory(weight, torch.float32):
-            arguments.tokens.embedding = weight.data_ptr()
-        else:
-            arguments.tokens.stored = packed_linear(self._weights, weight).arguments(None)
-        hidden = torch.empty(tokens.shape[0], 1, self._width, device="cpu")
-        layers = self._with_slot(arguments, cache.layers, length)
+        layers_after = self._with_slot(arguments, cache.layers, length, rows)
+        if (
+            layers_after is None
+            or not self._remember(arguments, read, rows)
+            or not self._embedding.put(arguments, tokens, known, length)
+        ):
+            return None
+        hidden = torch.empty(rows, 1, self._width, device="cpu")
         if not self._run(arguments, hidden):
             return None
-        return hidden, KeyValueCache(layers, known, length + 1, None)
+        return hidden, KeyValueCache(layers_after, known, length + 1, None)
 
     def _with_slot(
-        self, arguments: StepArguments, layers: tuple[KeysValues, ...], length: int
-    ) -> tuple[KeysValues, ...]:
-        """The layers with room for one more than `length` tokens, where the step finds them."""
-        first, last, slots, addresses = self._known_cache
-        if first() is not layers[0].keys or last() is not layers[-1].values or slots <= length:
+        self, arguments: StepArguments, layers: tuple[KeysValues, ...], length: int, rows: int
+    ) -> tuple[KeysValues, ...] | None:
+        """The layers with room for one more than `length` tokens, where the step finds them; None if they are
+        not of these rows."""
+        if layers[0].keys.shape[2] <= length or not self._caches.know(layers):
             layers = with_slot(layers, length)
-            pointers = [part.data_ptr() for layer in layers for part in layer]
-            slots, addresses = layers[0].keys.shape[2], (_POINTER * len(pointers))(*pointers)
-            first, last = weakref.ref(layers[0].keys), weakref.ref(layers[-1].values)
-            self._known_cache = first, last, slots, addresses
+        addresses, (has, _, slots, _) = self._caches.of(layers), layers[0].keys.shape
+        if addresses is None or has != rows:
+            return None
         arguments.caches = ctypes.addressof(addresses)
         arguments.slots, arguments.length = slots, length
         return layers
+
+    def _remember(self, arguments: StepArguments, read: ReadMemory | None, rows: int) -> bool:
+        """Tells the step what its rows read; False where it cannot be told."""
+        if read is None:
+            return True
+        memory, source = read
+        addresses = self._memories.of(memory.layers)
+        if addresses is None or source.shape[0] != rows or not source.is_contiguous():
+            return False
+        own = arguments.memory
+        own.layers, own.source = ctypes.addressof(addresses), source.data_ptr()
+        own.inputs, _, own.steps, _ = memory.layers[0].keys.shape
+        if memory.mask is not None:
+            own.is_token = memory.mask.data_ptr()
+        return memory.mask is None or memory.mask.is_contiguous()
 
     def _run(self, arguments: StepArguments, hidden: Tensor) -> bool:
         """Whether rows are even, so that the step was made."""
@@ -295,10 +323,15 @@ class NativeStep:
 
     def _block(self, block: Block) -> BlockArguments:
         activation = block.feed_forward.activation
+        norms = {
+            "attention_norm": block.attention_norm,
+            "feed_forward_norm": block.feed_forward_norm,
+        }
+        if block.reads_encoder:
+            norms["memory_norm"] = block.cross_attention_norm
         return BlockArguments(
-            self._norm(block.attention_norm),
-            self._norm(block.feed_forward_norm),
-            *map(self._linear, _linear_maps(block)),
+            **{name: self._norm(norm) for name, norm in norms.items()},
+            **{name: self._linear(linear) for name, linear in _linear_maps(block).items()},
             beta=float(activation.beta) if isinstance(activation, Swish) else 1.0,
         )
 
@@ -309,10 +342,17 @@ class NativeStep:
         return packed.arguments(bias)
 
     def _norm(self, norm: nn.Module) -> NormArguments:
-        weights = cast("tuple[Tensor, Tensor | None]", (norm.weight, norm.bias))
-        parts = [None if part is None else part.detach() for part in weights]
-        self._alive.append(parts)
-        return NormArguments(*(None if part is None else part.data_ptr() for part in parts))
+        assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+        gain, bias = norm.weight.detach(), None
+        if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
+            bias = norm.bias.detach()
+        self._alive += gain, bias
+        return NormArguments(
+            gain.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            isinstance(norm, nn.LayerNorm),
+            norm.eps or 0.0,
+        )
 
 
 def with_slot(layers: Sequence[KeysValues], length: int) -> tuple[KeysValues, ...]:
