@@ -16,7 +16,6 @@ from torch import Tensor
 from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.packed_linear import packed_product
 from seqloom.layers.recurrent.compiled_products import gemm
-from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.cached_rows import reorder_rows
@@ -24,6 +23,7 @@ from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, Dec
 from seqloom.layers.transformer.key_value_cache import KeysValues
 from seqloom.layers.transformer.native_step import read_target
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
+from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.native.library import library
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import Shared, WantedTokens

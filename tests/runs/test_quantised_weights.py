@@ -217,7 +217,7 @@ def test_a_recurrent_model_writes_and_is_measured_with_them(
 
 
 @compiled
-@pytest.mark.parametrize("model", ["gpt", "recurrent_lm", "seq2seq"])
+@pytest.mark.parametrize("model", ["gpt", "recurrent_lm", "seq2seq", "transformer", "t5"])
 def test_a_model_of_pairs_writes_and_is_measured_with_them(model: str, tmp_path: Path) -> None:
     sources = [f"{n * n * n} {n}" for n in range(9)]
     lines = [f"{source}\tof {len(source)} words" for source in sources]

@@ -114,14 +114,12 @@ def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     for function in (linear, likeliest, *steps):
         function.argtypes, function.restype = (_POINTER, _LONG), None
     rows.argtypes, rows.restype = (_POINTER, _POINTER, _LONG, _POINTER), None
-    reorder = loaded.seqloom_reorder
-    reorder.argtypes = (_POINTER,)
-    for function in (*steps, reorder):
+    steps.append(loaded.seqloom_reorder)
+    steps[-1].argtypes = (_POINTER,)
+    for function in steps:
         function.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
-    return DecodingFunctions(
-        loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps, reorder
-    )
+    return DecodingFunctions(loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps)
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

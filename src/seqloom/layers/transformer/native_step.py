@@ -49,7 +49,7 @@ from seqloom.native.library import DecodingFunctions, decoding_functions, in_mem
 from seqloom.packed_weights import PackedWeights, current
 
 
-class ReadMemory(NamedTuple):
+class RowsMemory(NamedTuple):
     """What the rows of a decoder read."""
 
     memory: KeyValueMemory
@@ -68,7 +68,7 @@ def run_stack(
     step = None if past is None else _step_of(stack, x, torch.float32)
     # the mask is looked at last: a graph that is traced for any number of rows must not compare sizes
     if step is not None and past is not None and _knows_mask(x, inputs.mask):
-        found = step(x, inputs, past, cross and ReadMemory(cross.memory, cross.groups.source))
+        found = step(x, inputs, past, cross and RowsMemory(cross.memory, cross.groups.source))
         if found is not None:
             return found
     return stack(x, inputs, past, cross)  # type: ignore[no-any-return]
@@ -88,7 +88,7 @@ def read_token(
     embedding: Callable[[], TokenEmbedding],
     tokens: Tensor,
     cache: KeyValueCache | None,
-    read: ReadMemory | None = None,
+    read: RowsMemory | None = None,
 ) -> tuple[Tensor, KeyValueCache] | None:
     """tokens `(rows, 1)` -> hidden `(rows, 1, width)` and the cache after them, in one call with their
     embedding; None where that cannot be, or rows differ."""
@@ -102,7 +102,7 @@ def read_target(
     stack: Stack, embedding: Callable[[], TokenEmbedding], tokens: Tensor, state: DecoderState
 ) -> tuple[Tensor, DecoderState] | None:
     """`read_token` of a decoder with an encoder."""
-    read = ReadMemory(state.memory.value, state.source)
+    read = RowsMemory(state.memory.value, state.source)
     found = read_token(stack, embedding, tokens, state.past, read)
     return found and (found[0], state._replace(past=found[1]))
 
@@ -227,7 +227,7 @@ class NativeStep:
         x: Tensor,
         inputs: AttentionInputs,
         past: Sequence[KeysValues],
-        read: ReadMemory | None,
+        read: RowsMemory | None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]] | None:
         """As `Stack.forward`, one step; None where it cannot be."""
         arguments = StepArguments.from_buffer_copy(self._arguments)
@@ -255,7 +255,7 @@ class NativeStep:
         embedding: Callable[[], TokenEmbedding],
         tokens: Tensor,
         cache: KeyValueCache | None,
-        read: ReadMemory | None,
+        read: RowsMemory | None,
     ) -> tuple[Tensor, KeyValueCache] | None:
         """As `read_token`."""
         if self._embedding is None:
@@ -297,7 +297,7 @@ class NativeStep:
         arguments.slots, arguments.length = slots, length
         return layers
 
-    def _remember(self, arguments: StepArguments, read: ReadMemory | None, rows: int) -> bool:
+    def _remember(self, arguments: StepArguments, read: RowsMemory | None, rows: int) -> bool:
         """Tells the step what its rows read; False where it cannot be told."""
         if read is None:
             return True

@@ -73,7 +73,7 @@ class NativeEmbedding:
         self._limit = given.limit
         self._positions = given.positions and _Table(given.positions, given.limit)
         self._bias = given.bias and _Table(given.bias, given.limit)
-        self._weight = given.weight.detach()
+        self._weight = given.weight
         vocabulary, self._width = given.weight.shape
         self._tokens = TokenArguments(
             vocabulary=vocabulary, pad=given.pad, start=given.start, scale=given.scale
