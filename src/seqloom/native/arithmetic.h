@@ -1,12 +1,15 @@
 // Vectors, and the functions of the gates.
 //
-// Written without branches, so that a compiler turns loops over them into vector code. In double precision they are
+// Written without branches, so that a compiler turns loops over them into vector code; and always inlined, without which it does
+// not: the functions of this library are so many that it stops inlining. In double precision they are
 // the standard library's: slower, and exact enough to hold the cells to their equations (tests/layers/recurrent).
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#define SEQLOOM_INLINE inline __attribute__((always_inline))
 
 namespace seqloom {
 
@@ -24,15 +27,15 @@ template <> struct VectorOf<double> { typedef double type __attribute__((vector_
 template <class T> using Vector = typename VectorOf<T>::type;
 template <class T> constexpr long LANES = BYTES / sizeof(T);
 
-template <class T> inline Vector<T> load(const T* from) {
+template <class T> SEQLOOM_INLINE Vector<T> load(const T* from) {
   Vector<T> v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
-template <class T> inline void store(T* to, Vector<T> v) { std::memcpy(to, &v, sizeof v); }
+template <class T> SEQLOOM_INLINE void store(T* to, Vector<T> v) { std::memcpy(to, &v, sizeof v); }
 
 // e^x as 2^n e^y with |y| <= ln 2 / 2 and a polynomial for e^y (Cephes, expf); NaN stays NaN.
-inline float exponential(float x) {
+SEQLOOM_INLINE float exponential(float x) {
   x = x > 89.f ? 89.f : x; // from there on it is infinite
   x = x < -87.f ? -87.f : x;
   const float magic = 12582912.f; // 1.5 * 2^23: adding it rounds to an integer
@@ -50,8 +53,8 @@ inline float exponential(float x) {
   std::memcpy(&power, &bits, sizeof power);
   return p * power;
 }
-inline float sigmoid(float x) { return 1.f / (1.f + exponential(-x)); }
-inline float hyperbolic_tangent(float x) { // near 0 an odd polynomial keeps the relative precision (Cephes, tanhf)
+SEQLOOM_INLINE float sigmoid(float x) { return 1.f / (1.f + exponential(-x)); }
+SEQLOOM_INLINE float hyperbolic_tangent(float x) { // near 0 an odd polynomial keeps the relative precision (Cephes, tanhf)
   const float square = x * x;
   float p = -5.70498872745e-3f;
   p = p * square + 2.06390887954e-2f;
@@ -63,14 +66,14 @@ inline float hyperbolic_tangent(float x) { // near 0 an odd polynomial keeps the
   return std::fabs(x) < 0.625f ? p : far;
 }
 
-inline double sigmoid(double x) { return 1. / (1. + std::exp(-x)); }
-inline double hyperbolic_tangent(double x) { return std::tanh(x); }
+SEQLOOM_INLINE double sigmoid(double x) { return 1. / (1. + std::exp(-x)); }
+SEQLOOM_INLINE double hyperbolic_tangent(double x) { return std::tanh(x); }
 
 // Linear interpolation from a to b; exactly a where t is 0, exactly b where it is 1.
-template <class T> inline T lerp(T a, T b, T t) { return t < T(0.5) ? a + t * (b - a) : b - (b - a) * (T(1) - t); }
+template <class T> SEQLOOM_INLINE T lerp(T a, T b, T t) { return t < T(0.5) ? a + t * (b - a) : b - (b - a) * (T(1) - t); }
 
 // y = f(x): the gradient of x from the gradient d of y.
-template <class T> inline T tanh_backward(T d, T y) { return d * (T(1) - y * y); }
-template <class T> inline T sigmoid_backward(T d, T y) { return d * y * (T(1) - y); }
+template <class T> SEQLOOM_INLINE T tanh_backward(T d, T y) { return d * (T(1) - y * y); }
+template <class T> SEQLOOM_INLINE T sigmoid_backward(T d, T y) { return d * y * (T(1) - y); }
 
 } // namespace seqloom
