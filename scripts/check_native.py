@@ -29,6 +29,7 @@ SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recove
 TESTS = [
     "tests/native",
     "tests/layers",
+    "tests/models/test_native_encoder.py",
     "tests/models/test_native_gpt.py",
     "tests/models/test_native_encoder_decoder.py",
     "tests/models/test_native_seq2seq.py",

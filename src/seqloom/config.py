@@ -442,8 +442,9 @@ class DecodeConfig:
     batch_rows: Positive = 64
     """Inputs that are decoded together. It changes no result."""
     weights: Storage = "float32"
-    """How the weights of a gpt, recurrent_lm, seq2seq, transformer or t5 are stored while it writes: bfloat16
-    and int8 (a scale for each row) read less memory and change results a little."""
+    """How the weights of a gpt, recurrent_lm, seq2seq, transformer or t5 are stored while it writes, and
+    those of a bert or t5 while it reads: bfloat16 and int8 (a scale for each row) read less memory and change
+    results a little."""
 
     def __post_init__(self) -> None:
         if self.strategy != "sample" and self.n_best > self.width:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, final
 
+from torch import Tensor, nn
+
 Storage = Literal["float32", "bfloat16", "int8"]
 """Of a weight: exactly; its upper half; or whole numbers up to 127 with a scale for each row."""
 
@@ -39,6 +41,7 @@ class PackedWeights:
         self.storage = storage
         self._packed: dict[int, tuple[object, Any]] = {}
         """By the id of a weight or module: that itself, which keeps the id its own, and its packed copy."""
+        self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         outer = current()
@@ -53,9 +56,35 @@ class PackedWeights:
         for."""
         known = self._packed.get(id(original))
         if known is None:
-            known = self._packed[id(original)] = original, pack(original)
+            with self._lock:
+                known = self._packed.get(id(original))
+                if known is None:
+                    known = self._packed[id(original)] = original, pack(original)
         packed: Packed = known[1]
         return packed
+
+
+@final
+class KeptWeights:
+    """The `PackedWeights` of a model that is asked again and again, for as long as nobody changes its
+    weights."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._kept: dict[Storage, tuple[list[object], PackedWeights]] = {}
+
+    def of(self, storage: Storage = "float32") -> PackedWeights:
+        marks: list[object] = [_mark(weight) for weight in self._model.parameters()]
+        kept = self._kept.get(storage)
+        if kept is None or kept[0] != marks:
+            kept = self._kept[storage] = marks, PackedWeights(storage)
+        return kept[1]
+
+
+def _mark(weight: Tensor) -> tuple[int, int, int]:
+    """Another one after each change of a weight."""
+    changes = 0 if weight.is_inference() else weight._version
+    return id(weight), weight.data_ptr(), changes
 
 
 @final
@@ -75,6 +104,6 @@ def current() -> PackedWeights | None:
 
 @contextmanager
 def packed_weights() -> Iterator[None]:
-    """A `PackedWeights` for one block, or as a decorator for one call of a function."""
-    with PackedWeights():
+    """The `PackedWeights` that is open, or one for a block; as a decorator for a call of a function."""
+    with current() or PackedWeights():
         yield

@@ -12,6 +12,7 @@ from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.long_work import LongWork
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import device_of
 from seqloom.shapes import on_device
 
@@ -31,6 +32,7 @@ class HeadOutputs(NamedTuple):
     """Mean over what has a target; nan where nothing has."""
 
 
+@packed_weights()
 @torch.inference_mode()
 def predict_dataset(
     model: EncoderWithHead, dataset: EncodedDataset, work: LongWork | None = None

@@ -30,6 +30,7 @@ from seqloom.layers.transformer.blocks import (
     padding_and_positions,
 )
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.native_encoder import encode
 from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import (
     ActivationName,
@@ -161,7 +162,7 @@ class Bert(nn.Module):
         Raises UsageError if an input is longer than the table of positions.
         """
         padding, positions = padding_and_positions(mask)
-        return self.stack.encode(self._embed(inputs, positions, segments), padding)
+        return encode(self.stack, self._embed(inputs, positions, segments), padding)
 
     def encode_batch(self, batch: EncodedBatch | MaskedBatch) -> Tensor:
         """`(rows, steps, width)`."""

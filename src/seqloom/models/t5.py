@@ -33,6 +33,7 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_encoder import encode
 from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import RelativeBias
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
@@ -186,7 +187,7 @@ class T5(nn.Module):
         mask, positions = padding_and_positions(source != self.config.pad_id)
         x = self.dropout(embed_tokens(self.embedding, source, self.config.pad_id))
         memory: Tensor = self.dropout(
-            self.encoder.encode(x, mask, self.encoder_bias(positions, positions))
+            encode(self.encoder, x, mask, self.encoder_bias(positions, positions))
         )
         return memory
 

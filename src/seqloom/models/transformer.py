@@ -30,6 +30,7 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_encoder import encode
 from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
@@ -194,7 +195,7 @@ class Transformer(nn.Module):
         mask, positions = padding_and_positions(source != self.config.pad_id)
         x = embed_tokens(self.source_embedding, source, self.config.pad_id)
         x = self._add_positions(x, positions, source.shape[1], self.source_positions)
-        memory = self.encoder.encode(self.dropout(self.source_norm(x)), mask)
+        memory = encode(self.encoder, self.dropout(self.source_norm(x)), mask)
         return DecoderState.first(self.decoder.keys_values(memory), mask)
 
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

@@ -28,7 +28,8 @@ from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
+from seqloom.layers.transformer.blocks import Block, Stack
+from seqloom.layers.transformer.native_encoder import encode
 from seqloom.models.config_checks import (
     ActivationName,
     Epsilon,
@@ -43,8 +44,6 @@ from seqloom.models.sizes import named_sizes
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: positions must not outweigh patches."""
-ALL_PATCHES = AttentionInputs("all")
-"""Each patch sees every other."""
 LEVELS = 8
 """Of each channel in the mean colour of a patch: 3 bits."""
 HEADS = ("labels", "patches")
@@ -163,8 +162,7 @@ class ViT(nn.Module):
         sources `(rows, patches)`: which patch's embedding is used at each place, -1 for [mask]; by default
         its own. Raises UsageError if an image is not made of whole patches, or has other channels.
         """
-        hidden: Tensor = self.stack(self._embed(images, sources), ALL_PATCHES)[0]
-        return hidden
+        return encode(self.stack, self._embed(images, sources), None)
 
     def forward(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """images and sources as in `read` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`;

@@ -55,6 +55,8 @@ class DecodingFunctions(NamedTuple):
     """(PackedLinear, ids, how many, their rows of it)"""
     likeliest: Callable[..., None]
     """(Likeliest, threads)"""
+    encode: Callable[..., None]
+    """(Encoder, threads)"""
     recurrent_step: Callable[..., bool]
     """(RecurrentStep, threads) -> whether each token goes on with its document; else nothing was done."""
     transformer_step: Callable[..., bool]
@@ -110,8 +112,9 @@ def load(path: Path) -> NativeLibrary | None:
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     loaded.seqloom_lanes.restype = loaded.seqloom_multiplies_integers.restype = _LONG
     linear, rows, likeliest = loaded.seqloom_linear, loaded.seqloom_rows, loaded.seqloom_likeliest
+    encode = loaded.seqloom_encode
     steps = [loaded.seqloom_recurrent_step, loaded.seqloom_transformer_step]
-    for function in (linear, likeliest, *steps):
+    for function in (linear, likeliest, encode, *steps):
         function.argtypes, function.restype = (_POINTER, _LONG), None
     rows.argtypes, rows.restype = (_POINTER, _POINTER, _LONG, _POINTER), None
     steps.append(loaded.seqloom_reorder)
@@ -119,7 +122,9 @@ def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
     for function in steps:
         function.restype = ctypes.c_bool
     integers = bool(loaded.seqloom_multiplies_integers())
-    return DecodingFunctions(loaded.seqloom_lanes(), integers, linear, rows, likeliest, *steps)
+    return DecodingFunctions(
+        loaded.seqloom_lanes(), integers, linear, rows, likeliest, encode, *steps
+    )
 
 
 def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:

@@ -1,9 +1,10 @@
 // The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, steps of
-// decoding for native_step.py in layers/recurrent and layers/transformer, and texts cut for text/segment_encoder.py: a plain C
-// interface, called through ctypes.
+// decoding for native_step.py in layers/recurrent and layers/transformer, encoders for native_encoder.py, and texts cut for
+// text/segment_encoder.py: a plain C interface, called through ctypes.
 
 #include "cached_rows.h"
 #include "cells.h"
+#include "encoder.h"
 #include "gemm.h"
 #include "glove.h"
 #include "likeliest.h"
@@ -101,6 +102,7 @@ void seqloom_linear(const seqloom::LinearCall* call, long threads) { seqloom::mu
 void seqloom_rows(const seqloom::PackedLinear* linear, const long* ids, long count, float* rows) {
   for (long i = 0; i < count; i++) linear->row(ids[i], rows + i * linear->inputs);
 }
+void seqloom_encode(const seqloom::Encoder* encoder, long threads) { seqloom::encode(*encoder, threads); }
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
 void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
 bool seqloom_recurrent_step(const seqloom::RecurrentStep* step, long threads) { return seqloom::run(*step, threads); }

@@ -94,13 +94,43 @@ struct EvenTokens { // of rows that have read `length` tokens each
   Norm norm;                   // of the sum; no gain: null
 };
 
-struct TransformerStep { // as `StepArguments` in step_arguments.py
+struct TransformerStack { // as `StackArguments` in step_arguments.py
   const TransformerBlock* blocks;
-  float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
-  Norm norm;            // after the last block, where norms come before
+  Norm norm; // after the last block, where norms come before
   long layers, norm_before, activation;
-  float scale;                       // of the scores
-  long rows, width, heads, head_width;
+  float scale; // of the scores
+  long width, heads, head_width;
+
+  long inner() const { return heads * head_width; }
+
+  // A sub-block's output is added to its input, with the norm `own` after it or the norm `next` before what follows.
+  void add(float* state, const float* added, float* normed, const Norm& own, const Norm* next) const {
+    for (long i = 0; i < width; i++) state[i] += added[i];
+    if (!norm_before) own(state, state, width);
+    else if (next) (*next)(state, normed, width);
+  }
+
+  void activate_columns(const TransformerBlock& block, Share columns, long rows, Rows<float> y) const {
+    const long size = columns.last - columns.first;
+    for (long row = 0; row < rows; row++) {
+      float* at = y[row] + columns.first;
+      switch (activation) {
+      case GELU: activate<GELU>(at, block.beta, size); break;
+      case GELU_TANH: activate<GELU_TANH>(at, block.beta, size); break;
+      case RELU: activate<RELU>(at, block.beta, size); break;
+      case SILU: activate<SILU>(at, block.beta, size); break;
+      case SWISH: activate<SWISH>(at, block.beta, size); break;
+      case TANH: activate<TANH>(at, block.beta, size); break;
+      }
+      if (block.gated())
+        for (long i = 0; i < size; i++) at[i] *= at[block.output.inputs + i];
+    }
+  }
+};
+
+struct TransformerStep : TransformerStack { // as `StepArguments` in step_arguments.py
+  float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
+  long rows;
   long slots, length;                // of the caches: room, and what is filled
   const uint8_t* visible;            // (rows, length + 1): the keys that a row sees; null: all
   const float *cosines, *sines;      // of rotary positions, (rows, head_width / 2); else null
@@ -118,7 +148,6 @@ struct TransformerStep { // as `StepArguments` in step_arguments.py
     return std::all_of(tokens.ids, tokens.ids + rows, [&](long id) { return id >= 0 && id < tokens.vocabulary && id != tokens.pad && id != tokens.start; });
   }
 
-  long inner() const { return heads * head_width; }
   long most_keys() const { return std::max(length + 1, memory.steps); }
   long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + blocks[0].hidden.outputs) + threads * most_keys(); }
 
@@ -154,7 +183,7 @@ struct TransformerStep { // as `StepArguments` in step_arguments.py
       }
       block.hidden(me, read, rows, wide);
       if (block.gated()) me.sync(); // a feature and its gate may be of two members
-      activate_columns(block, block.gated() ? me.of(block.output.inputs) : block.hidden.columns_of(me), wide);
+      activate_columns(block, block.gated() ? me.of(block.output.inputs) : block.hidden.columns_of(me), rows, wide);
       me.sync();
       block.output(me, wide, rows, added);
       me.sync();
@@ -185,30 +214,6 @@ private:
     const Share pairs = me.of(rows * heads);
     for (long pair = pairs.first; pair < pairs.last; pair++) f(pair % rows, pair / rows);
     me.sync();
-  }
-
-  // A sub-block's output is added to its input, with the norm `own` after it or the norm `next` before what follows.
-  void add(float* state, const float* added, float* normed, const Norm& own, const Norm* next) const {
-    for (long i = 0; i < width; i++) state[i] += added[i];
-    if (!norm_before) own(state, state, width);
-    else if (next) (*next)(state, normed, width);
-  }
-
-  void activate_columns(const TransformerBlock& block, Share columns, Rows<float> y) const {
-    const long size = columns.last - columns.first;
-    for (long row = 0; row < rows; row++) {
-      float* at = y[row] + columns.first;
-      switch (activation) {
-      case GELU: activate<GELU>(at, block.beta, size); break;
-      case GELU_TANH: activate<GELU_TANH>(at, block.beta, size); break;
-      case RELU: activate<RELU>(at, block.beta, size); break;
-      case SILU: activate<SILU>(at, block.beta, size); break;
-      case SWISH: activate<SWISH>(at, block.beta, size); break;
-      case TANH: activate<TANH>(at, block.beta, size); break;
-      }
-      if (block.gated())
-        for (long i = 0; i < size; i++) at[i] *= at[block.output.inputs + i];
-    }
   }
 
   // Pair i, (i, i + half), is rotated by its angle (Su et al. 2021).

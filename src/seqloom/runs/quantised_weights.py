@@ -27,7 +27,7 @@ from seqloom.layers.packed_linear import packed_linear
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.native_step import prepare_step
 from seqloom.layers.recurrent.native_step import why_not as why_not_recurrent
-from seqloom.layers.transformer.native_step import why_not
+from seqloom.layers.transformer.native_stack import why_not
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq

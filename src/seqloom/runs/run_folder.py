@@ -28,6 +28,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -68,11 +69,12 @@ from seqloom.interop.weights import INDEX
 from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
 from seqloom.models.prompt_tuning import prompt_tuned
-from seqloom.packed_weights import Storage
+from seqloom.packed_weights import KeptWeights, Storage
 from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import EncoderDecoder, ModelConfig, StoredTokenizer
 from seqloom.registry import find_task, hub_task
 from seqloom.run_file import parse, to_plain
+from seqloom.runs.compiled_reading import READERS, why_not_read
 from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.quantised_weights import (
@@ -135,6 +137,11 @@ class LoadedRun:
     quantised: dict[Storage, QuantisedModel] = field(default_factory=dict, repr=False)
     """The model with weights in fewer bits, once it was asked for."""
 
+    @cached_property
+    def kept(self) -> KeptWeights:
+        """What its model reads faster."""
+        return KeptWeights(self.model)
+
     def decode_settings(self, changes: Mapping[str, object]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
         change nothing."""
@@ -162,7 +169,8 @@ class LoadedRun:
     def _why_not_quantised(self, storage: Storage) -> str:
         if self.storage not in ("float32", storage):
             return f"the folder has its weights in {self.storage}, which may be named too"
-        return why_not_quantised(self.model)
+        reads = isinstance(self.model, READERS)
+        return why_not_read(self.model) if reads else why_not_quantised(self.model)
 
 
 @final

@@ -16,8 +16,11 @@ from seqloom.errors import UsageError
 from seqloom.familiar_names import familiar_model
 from seqloom.models import about_sizes, all_families, families_for, model_family
 from seqloom.models.config_checks import fields_of_tasks
+from seqloom.models.t5 import T5
+from seqloom.models.transformer import Transformer
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
+from seqloom.runs.compiled_reading import READERS, why_not_read
 from seqloom.runs.new_model import FROM_DATA, FROM_TOKENIZER, size_fields
 from seqloom.runs.quantised_weights import why_not_compiled
 from seqloom.runs.run_folder import load_run
@@ -80,15 +83,23 @@ def settings_of(called: str, task_name: str | None = None) -> list[dict[str, str
 
 
 def model_of_run(folder: str) -> dict[str, str]:
-    """What the model of texts in a run folder is, and how it decodes. Raises as `load_run`."""
+    """What the model of texts in a run folder is, and how it reads and decodes. Raises as `load_run`."""
     run = load_run(folder)
-    reason = why_not_compiled(run.model)
+    reasons = {}
+    if isinstance(run.model, (*READERS, T5, Transformer)):
+        reasons["reading"] = why_not_read(run.model)
+    if not isinstance(run.model, READERS):
+        reasons["step of decoding"] = why_not_compiled(run.model)
     kind = torch.backends.cpu.get_cpu_capability()
+    said = {
+        what: f"by torch: {reason}" if reason else f"compiled, for {kind}"
+        for what, reason in reasons.items()
+    }
     return {
         "task": run.task,
         "model": run.model_type,
         "parameters": f"{sum(parameter.numel() for parameter in run.model.parameters()):,}",
-        "step of decoding": f"by torch: {reason}" if reason else f"compiled, for {kind}",
+        **said,
         "weights in the folder": run.storage,
         "weights in decoding": run.decode.weights,
     }

@@ -13,24 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.layers.attention import WatchedAttention
-from seqloom.layers.linear import Linear
 from seqloom.layers.packed_linear import (
-    LinearArguments,
-    is_readable,
-    packed_linear,
     threads_for,
 )
 from seqloom.layers.recurrent.large_pages import fresh
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.cross_attention import (
     CrossAttentionInputs,
     DecoderState,
     KeyValueMemory,
 )
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS, Swish
 from seqloom.layers.transformer.key_value_cache import (
     MIN_SLOTS,
     AttentionMask,
@@ -38,15 +32,13 @@ from seqloom.layers.transformer.key_value_cache import (
     KeyValueCache,
     with_room,
 )
+from seqloom.layers.transformer.native_stack import PackedStack, packed_stack
 from seqloom.layers.transformer.step_arguments import (
     POINTER,
-    BlockArguments,
-    NormArguments,
     StepArguments,
 )
 from seqloom.layers.transformer.token_embedding import NativeEmbedding, TokenEmbedding
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
-from seqloom.packed_weights import PackedWeights, current
 
 
 class RowsMemory(NamedTuple):
@@ -109,52 +101,8 @@ def read_target(
 
 def _step_of(stack: Stack, x: Tensor, dtype: torch.dtype) -> NativeStep | None:
     """The compiled step, for x `(rows, 1, ...)`, where it serves here and now."""
-    weights = current()
-    if (
-        weights is None
-        or x.shape[1] != 1
-        or not in_memory(x, dtype)
-        or torch.is_grad_enabled()
-        or torch.is_autocast_enabled("cpu")
-        or stack.training
-    ):
-        return None
-    step = weights.get(stack, lambda blocks: native_step(blocks, weights))
-    return None if step is None or step.watched() else step
-
-
-def native_step(stack: Stack, weights: PackedWeights) -> NativeStep | None:
-    """The compiled step of a stack; None where there is none."""
-    return None if decoding_functions() is None or why_not(stack) else NativeStep(stack, weights)
-
-
-def why_not(stack: Stack) -> str:
-    """Why a stack has no compiled step, as a clause; empty if it has one."""
-    for block in _blocks(stack):
-        if not all(isinstance(linear, Linear) for linear in _linear_maps(block).values()):
-            return "its linear maps have adapters (LoRA)"
-    if not all(is_readable(parameter) for parameter in stack.parameters()):
-        return "its weights are not in float32 on a CPU"
-    return ""
-
-
-def _blocks(stack: Stack) -> list[Block]:
-    return cast("list[Block]", list(stack.blocks))
-
-
-def _linear_maps(block: Block) -> dict[str, Linear]:
-    """By their names in `BlockArguments`."""
-    attention, feed_forward = block.attention, block.feed_forward
-    maps = {
-        "query_key_value": attention.query_key_value,
-        "attention_output": attention.output,
-        "hidden": feed_forward.hidden,
-        "output": feed_forward.output,
-    }
-    if block.reads_encoder:
-        maps["query"] = block.cross_attention.query
-        maps["memory_output"] = block.cross_attention.output
-    return maps
+    packed = packed_stack(stack, x, dtype) if x.shape[1] == 1 else None
+    return None if packed is None else packed.weights.get(packed, NativeStep)
 
 
 @final
@@ -187,40 +135,14 @@ class _Addresses:
 
 @final
 class NativeStep:
-    """The weights of a stack, packed, and all else that its step needs. Keeps every tensor alive whose
-    address it has given away."""
+    """What a step needs to know of a stack, and where the last one found its caches."""
 
-    def __init__(self, stack: Stack, weights: PackedWeights) -> None:
+    def __init__(self, packed: PackedStack) -> None:
         self._functions = cast("DecodingFunctions", decoding_functions())
-        self._weights = weights
-        self._alive: list[object] = []
-        own = _blocks(stack)
-        blocks = (BlockArguments * len(own))(*map(self._block, own))
-        self._alive.append(blocks)
-        self._attentions = [one for one in stack.modules() if isinstance(one, WatchedAttention)]
-        attention, query_key_value = own[0].attention, own[0].attention.query_key_value
-        self._heads: int = attention.heads
-        self._head_width: int = query_key_value.out_features // 3 // attention.heads
-        self._width: int = query_key_value.in_features
-        self._arguments = StepArguments(
-            blocks=ctypes.addressof(blocks),
-            layers=len(own),
-            norm_before=own[0].norm_first,
-            activation=[*ACTIVATIONS].index(own[0].feed_forward.activation_name),
-            scale=attention.scale,
-            width=self._width,
-            heads=self._heads,
-            head_width=self._head_width,
-        )
-        if own[0].norm_first:
-            self._arguments.norm = self._norm(stack.norm)
-        self._numbers = sum(parameter.numel() for parameter in stack.parameters())
+        self._packed = packed
+        self._arguments = StepArguments(stack=packed.arguments)
         self._embedding: NativeEmbedding | None = None
         self._caches, self._memories = _Addresses(), _Addresses()
-
-    def watched(self) -> bool:
-        """Whether somebody looks at the weights of attention, which this never shows."""
-        return any(attention.watcher is not None for attention in self._attentions)
 
     def __call__(
         self,
@@ -260,12 +182,14 @@ class NativeStep:
         """As `read_token`."""
         if self._embedding is None:
             given = embedding()
-            norm = None if given.norm is None else self._norm(given.norm)
-            self._embedding = NativeEmbedding(given, self._weights, norm)
+            norm = None if given.norm is None else self._packed.norm(given.norm)
+            self._embedding = NativeEmbedding(given, self._packed.weights, norm)
         rows, tokens = tokens.shape[0], tokens.contiguous()
         if cache is None:
-            nothing = torch.empty(rows, self._heads, 0, self._head_width, device="cpu")
-            layers = (KeysValues(nothing, nothing),) * self._arguments.layers
+            nothing = torch.empty(
+                rows, self._packed.heads, 0, self._packed.head_width, device="cpu"
+            )
+            layers = (KeysValues(nothing, nothing),) * self._arguments.stack.layers
             cache = KeyValueCache(layers, tokens.new_empty(rows, 0), 0, None)
         length, known = cache.length, cache.tokens
         if known.shape[1] <= length:
@@ -278,7 +202,7 @@ class NativeStep:
             or not self._embedding.put(arguments, tokens, known, length)
         ):
             return None
-        hidden = torch.empty(rows, 1, self._width, device="cpu")
+        hidden = torch.empty(rows, 1, self._packed.width, device="cpu")
         if not self._run(arguments, hidden):
             return None
         return hidden, KeyValueCache(layers_after, known, length + 1, None)
@@ -317,42 +241,9 @@ class NativeStep:
         rows = hidden.shape[0]
         arguments.rows, arguments.x = rows, hidden.data_ptr()
         made: bool = self._functions.transformer_step(
-            ctypes.byref(arguments), threads_for(2 * rows * self._numbers)
+            ctypes.byref(arguments), threads_for(2 * rows * self._packed.numbers)
         )
         return made
-
-    def _block(self, block: Block) -> BlockArguments:
-        activation = block.feed_forward.activation
-        norms = {
-            "attention_norm": block.attention_norm,
-            "feed_forward_norm": block.feed_forward_norm,
-        }
-        if block.reads_encoder:
-            norms["memory_norm"] = block.cross_attention_norm
-        return BlockArguments(
-            **{name: self._norm(norm) for name, norm in norms.items()},
-            **{name: self._linear(linear) for name, linear in _linear_maps(block).items()},
-            beta=float(activation.beta) if isinstance(activation, Swish) else 1.0,
-        )
-
-    def _linear(self, linear: Linear) -> LinearArguments:
-        packed = packed_linear(self._weights, linear.weight)
-        bias = None if linear.bias is None else linear.bias.detach()
-        self._alive += packed, bias
-        return packed.arguments(bias)
-
-    def _norm(self, norm: nn.Module) -> NormArguments:
-        assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
-        gain, bias = norm.weight.detach(), None
-        if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
-            bias = norm.bias.detach()
-        self._alive += gain, bias
-        return NormArguments(
-            gain.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            isinstance(norm, nn.LayerNorm),
-            norm.eps or 0.0,
-        )
 
 
 def with_slot(layers: Sequence[KeysValues], length: int) -> tuple[KeysValues, ...]:

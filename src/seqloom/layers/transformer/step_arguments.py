@@ -32,6 +32,18 @@ class BlockArguments(ctypes.Structure):
     ]
 
 
+class StackArguments(ctypes.Structure):
+    """`TransformerStack` in `transformer.h`."""
+
+    _fields_ = [
+        ("blocks", POINTER),
+        ("norm", NormArguments),
+        *((name, LONG) for name in ("layers", "norm_before", "activation")),
+        ("scale", FLOAT),
+        *((name, LONG) for name in ("width", "heads", "head_width")),
+    ]
+
+
 class MemoryArguments(ctypes.Structure):
     """`EncoderMemory` in `transformer.h`."""
 
@@ -59,11 +71,9 @@ class StepArguments(ctypes.Structure):
     """`TransformerStep` in `transformer.h`."""
 
     _fields_ = [
-        *((name, POINTER) for name in ("blocks", "caches")),
-        ("norm", NormArguments),
-        *((name, LONG) for name in ("layers", "norm_before", "activation")),
-        ("scale", FLOAT),
-        *((name, LONG) for name in ("rows", "width", "heads", "head_width", "slots", "length")),
+        ("stack", StackArguments),
+        ("caches", POINTER),
+        *((name, LONG) for name in ("rows", "slots", "length")),
         *((name, POINTER) for name in ("visible", "cosines", "sines")),
         ("angle_stride", LONG),
         ("bias", POINTER),

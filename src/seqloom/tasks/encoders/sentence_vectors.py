@@ -7,6 +7,7 @@ similarity of two texts: v · w / (|v| |w|)          Reimers and Gurevych: Sente
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from seqloom.evaluation.worst_examples import similarity_examples
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.models.electra import Electra
+from seqloom.packed_weights import Storage
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import LoadedRun
@@ -56,15 +58,16 @@ class SentenceEncoder(ExplainedModel):
     """
 
     reads: ClassVar = {
-        "evaluate": frozenset({"data"}),
+        "evaluate": frozenset({"data", "decode.weights"}),
         "explain": frozenset(),
-        "predict": frozenset({"lines"}),
+        "predict": frozenset({"lines", "decode.weights"}),
     }
     pictures: ClassVar = frozenset({"attention", "words", "projection"})
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
         self.encoder, self.tokenizer = bert_of(run), run.tokenizer
+        self.storage: Storage = "float32"
         pooling = pooling_of(run.folder)
         if pooling is None:
             logger.info(
@@ -92,12 +95,20 @@ class SentenceEncoder(ExplainedModel):
 
     vectors = predict = encode
 
+    def with_settings(self, request: Request) -> SentenceEncoder:
+        """The same model, with weights as the request says."""
+        encoder = copy.copy(self)
+        encoder.storage = self.run.decode_settings(request.decode).weights
+        return encoder
+
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The vector of each line of a file."""
         self.check("predict", request, paths)
         path = single_path(paths)
         texts = each_text(path, data_config(self.folder, request.data))
-        for vector in self.stream(texts, 1 if request.interactive else CHUNK):
+        for vector in self.with_settings(request).stream(
+            texts, 1 if request.interactive else CHUNK
+        ):
             numbers = vector.tolist()
             yield Answer(" ".join(f"{number:.8g}" for number in numbers), {"vector": numbers})
 
@@ -110,7 +121,9 @@ class SentenceEncoder(ExplainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well the cosine of two texts agrees with the scores that people gave them."""
         self.check("evaluate", request, paths)
-        return evaluate_similarity(self, paths, data_config(self.folder, request.data))
+        return evaluate_similarity(
+            self.with_settings(request), paths, data_config(self.folder, request.data)
+        )
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
@@ -141,9 +154,9 @@ class SentenceEncoder(ExplainedModel):
         read = [index for index, row in enumerate(rows) if row]
         for batch in batches([len(rows[index]) for index in read], device_of(self.encoder)):
             indices = [read[position] for position in batch]
-            vectors[indices] = (
-                self._pooled([rows[index] for index in indices]).float().cpu().numpy()
-            )
+            with self.run.kept.of(self.storage):
+                pooled = self._pooled([rows[index] for index in indices])
+            vectors[indices] = pooled.float().cpu().numpy()
         return vectors, sum(len(text_ids) > self.room for text_ids in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:

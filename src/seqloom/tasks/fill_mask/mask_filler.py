@@ -231,8 +231,8 @@ class MaskFiller(ExplainedModel):
         """One for each text. `wanted` are the indices of those with masks; others are not answered."""
         found: list[list[tuple[Candidate, ...]]] = [[] for _ in texts]
         for batch in batches([len(ids[i]) for i in wanted], device_of(self.bert)):
-            rows = [ids[wanted[index]] for index in batch]
-            logits, places = self._logits(rows)
+            with self.run.kept.of():
+                logits, places = self._logits([ids[wanted[index]] for index in batch])
             best = logits.double().softmax(dim=-1).topk(min(n_best, logits.shape[-1]), dim=-1)
             lists = zip(places, best.indices.tolist(), best.values.tolist(), strict=True)
             for row, tokens, probabilities in lists:

@@ -14,12 +14,14 @@ from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.evaluation.perplexity import perplexity_of
 from seqloom.models.bert import Bert
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import MaskedBatch, device_of
 from seqloom.shapes import IGNORE
 from seqloom.tasks.denoising.noisy_windows import MEASURED
 from seqloom.tasks.fill_mask.masked_rows import MaskedRows
 
 
+@packed_weights()
 @torch.inference_mode()
 def measure_masked(model: nn.Module, rows: MaskedRows, corpus: CorpusStore) -> dict[str, float]:
     """loss (of masks and labels, as it is trained), masked_loss and masked_perplexity in nats a chosen token,

@@ -16,6 +16,7 @@ from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.long_work import every_few_seconds
 from seqloom.models.bert import Bert
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, device_of
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import Document, document_batches
@@ -55,6 +56,7 @@ def measure_alone(
     }
 
 
+@packed_weights()
 @torch.inference_mode()
 def pseudo_log_probs(
     model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int

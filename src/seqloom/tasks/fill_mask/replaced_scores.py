@@ -9,12 +9,14 @@ import torch
 
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.models.electra import Electra, discriminator_loss, generator_loss
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import MaskedBatch, device_of
 from seqloom.shapes import IGNORE
 from seqloom.tasks.denoising.noisy_windows import MEASURED
 from seqloom.tasks.fill_mask.masked_rows import MaskedRows
 
 
+@packed_weights()
 @torch.inference_mode()
 def measure_replaced(model: Electra, rows: MaskedRows, corpus: CorpusStore) -> dict[str, float]:
     """loss (as it is trained), masked_loss and masked_accuracy of the generator, sampled_accuracy (samples

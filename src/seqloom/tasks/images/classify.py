@@ -25,6 +25,7 @@ from seqloom.interop.adapter import base_folder
 from seqloom.json_values import several_texts
 from seqloom.long_work import log_progress
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
+from seqloom.packed_weights import KeptWeights, packed_weights
 from seqloom.protocols import (
     NO_REQUEST,
     Answer,
@@ -48,6 +49,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pixels `(rows, size, size, channels)` and labels `(rows,)`."""
 
 
+@packed_weights()
 @torch.no_grad()
 def classify(
     model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing
@@ -68,6 +70,7 @@ def classify(
     return LabelPredictions.concatenate(found)
 
 
+@packed_weights()
 @torch.no_grad()
 def patch_metrics(model: ViT, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
     """How well a model in evaluation mode predicts the colours of corrupted patches: loss (nats a patch),
@@ -119,6 +122,7 @@ class ImageClassifier(TrainedModel):
     ) -> None:
         super().__init__(folder, run_folder.IMAGES, model, "vit")
         self.preprocessing, self.labels = preprocessing, labels
+        self._kept = KeptWeights(model)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
@@ -144,9 +148,9 @@ class ImageClassifier(TrainedModel):
         """The same, in order; memory is bounded by the chunk."""
         weight = next(self.model.parameters())
         for pictures in _chunks(read_pictures(paths, labelled=False), chunk):
-            logits = self.model(
-                self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype)
-            )
+            pixels = self.preprocessing.scaled(self._pixels(pictures))
+            with self._kept.of():
+                logits = self.model(pixels.to(weight.device, weight.dtype))
             for picture, probabilities in zip(
                 pictures, logits.softmax(dim=-1).tolist(), strict=True
             ):

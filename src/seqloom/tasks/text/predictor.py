@@ -15,11 +15,13 @@ from torch import Tensor
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import TOO_LONG, EncodingOptions, Truncation
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
-from seqloom.evaluation.predictions import predict_dataset
+from seqloom.evaluation.predictions import HeadOutputs, predict_dataset
 from seqloom.long_work import LongWork, log_progress
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.packed_weights import Storage
 from seqloom.protocols import (
     NO_REQUEST,
     Answer,
@@ -85,9 +87,9 @@ class TextPredictor(ExplainedModel, Generic[E]):
     """
 
     reads: ClassVar = {
-        "evaluate": frozenset({"data"}),
+        "evaluate": frozenset({"data", "decode.weights"}),
         "explain": frozenset(),
-        "predict": frozenset({"data", "labels"}),
+        "predict": frozenset({"data", "labels", "decode.weights"}),
     }
 
     def __init__(
@@ -107,16 +109,18 @@ class TextPredictor(ExplainedModel, Generic[E]):
         refuse_unread_data(run.task, self.settings)
         data = self.data_settings((), answers=True)
         self.options = encoding_options(run.model.config, run.tokenizer, data)
+        self.storage: Storage = "float32"
 
     def data_settings(self, paths: Sequence[str], answers: bool) -> DataConfig:
         saved = saved_data_settings(self.run.folder)
         return reading_settings(self.text_task, saved, self.settings, paths, answers)
 
     def with_settings(self, request: Request) -> TextPredictor[E]:
-        """The same model, reading files as the request says."""
-        if not request.data and not request.all_labels:
+        """The same model, reading files with weights as the request says."""
+        if not request.data and not request.all_labels and not request.decode:
             return self
         model = TextPredictor(self.text_task, self.run, {**self.settings, **request.data})
+        model.storage = self.run.decode_settings(request.decode).weights
         if request.all_labels:
             model.head_task = model.head_task.with_all_labels()
         return model
@@ -130,7 +134,11 @@ class TextPredictor(ExplainedModel, Generic[E]):
         """The answer to each example. Raises DataError if a text is longer than the model reads,
         UsageError if a pair is given to a model of single texts."""
         dataset = self.head_task.encode(examples, replace(self.options, skip_too_long=False))
-        return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
+        return self.head_task.answers_to(examples, dataset, self._outputs(dataset))
+
+    def _outputs(self, dataset: EncodedDataset, work: LongWork | None = None) -> HeadOutputs:
+        with self.run.kept.of(self.storage):
+            return predict_dataset(self.encoder, dataset, work)
 
     def _answered(
         self,
@@ -151,7 +159,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
                 left_out[line] = TOO_LONG
         kept = dataset.kept(examples)
         if kept:
-            outputs = predict_dataset(self.encoder, dataset)
+            outputs = self._outputs(dataset)
             yield from zip(kept, self.head_task.answers_to(kept, dataset, outputs), strict=True)
 
     def _encoding_options(self, data: DataConfig) -> EncodingOptions:
@@ -266,7 +274,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
         kept, dataset = self.head_task.encode_checked(examples, options, data)
         log_notes(options.truncation.notices())
         work = LongWork("examples answered", len(dataset))
-        outputs = predict_dataset(self.encoder, dataset, work)
+        outputs = self._outputs(dataset, work)
         answers = self.head_task.answers_to(kept, dataset, outputs)
         evaluation = self.head_task.evaluate(kept, dataset, outputs, resamples)
         return replace(
