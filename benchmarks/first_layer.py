@@ -56,14 +56,14 @@ def cells(options: argparse.Namespace, out: Path, width: int) -> Iterator[Cell]:
             yield from _labelled(one, wide)
     if options.text:
         text, test = options.text
-        settings = ("train.max_steps=1200", "train.evaluate_every=300", "model.tie_output=false")
+        settings = ("train.max_steps=600", "train.evaluate_every=150", "model.tie_output=false")
         yield Cell(
-            "language model", "text-generation", "recurrent_lm:small", (text,), (), (test,),
+            "language model", "text-generation", "recurrent_lm:tiny", (text,), (), (test,),
             "perplexity", (*wide, *settings),
         )  # fmt: skip
     if options.pairs:
         source, target, *test = options.pairs
-        settings = ("train.max_steps=1500", "train.evaluate_every=300", "data.vocabulary=10000")
+        settings = ("train.max_steps=500", "train.evaluate_every=250", "data.vocabulary=10000")
         yield Cell(
             "translation", "translation", "seq2seq:small", (source, target), (), tuple(test),
             "bleu", (*wide, *settings),

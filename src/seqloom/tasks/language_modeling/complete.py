@@ -245,22 +245,24 @@ class _Search:
         of the others."""
         lexicon, self._lexicon = self._lexicon, self._later
         shares = torch.tensor([[row.mass] for row in rows])
-        ends = (
-            [0.0] * len(rows)
-            if self._end is None
-            else (probabilities[:, self._end] * shares[:, 0]).tolist()
-        )
+        ends = [0.0] * len(rows)
+        if self._end is not None:
+            ends = (probabilities[:, self._end] * shares[:, 0]).tolist()
         # in the order of what tokens spell
         mass = probabilities.index_select(1, lexicon.ids) * shares
+        in_last_word = []
         for index, row in enumerate(rows):
             if len(row.text) < len(self._rest):
                 self._cover(lexicon, self._rest[len(row.text) :], mass[index])
             elif self._in_last_word(row.text):
-                breaks = _BREAKS[lexicon.first_bytes]
-                self._add(row.text, False, ends[index] + float(mass[index, breaks].sum()))
-                mass[index, breaks] = 0
+                in_last_word.append(index)
             else:
                 self._add(row.text, True, ends[index])
+        if in_last_word:
+            for index, broken in zip(
+                in_last_word, self._break(lexicon, mass, in_last_word), strict=True
+            ):
+                self._add(rows[index].text, False, ends[index] + broken)
         values, places = mass.flatten().topk(min(max(self._bounds.rows, self._n), mass.numel()))
         grown = []
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
@@ -295,6 +297,14 @@ class _Search:
         kept[over], kept[part] = mass[over], mass[part]
         mass.copy_(kept)
         self._typed += float(mass[over].sum())
+
+    def _break(self, lexicon: Lexicon, mass: Tensor, rows: list[int]) -> list[float]:
+        """The mass of tokens before which a word ends, of these rows; it is taken from them."""
+        breaks = _BREAKS[lexicon.first_bytes].to(mass.dtype)
+        chosen = mass if len(rows) == len(mass) else mass[rows]
+        broken: list[float] = (chosen @ breaks).tolist()
+        mass[rows] = chosen * (1 - breaks)
+        return broken
 
     def _add(self, text: bytes, ended: bool, mass: float) -> None:
         if mass > 0:
