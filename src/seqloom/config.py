@@ -441,6 +441,9 @@ class DecodeConfig:
     """Outputs for each input: hypotheses, best first, at most `beam`; or samples."""
     batch_rows: Positive = 64
     """Inputs that are decoded together. It changes no result."""
+    engine: Literal["auto", "compiled", "torch"] = "auto"
+    """What makes a step: the compiled call of a family that has one, or torch. auto: compiled where it can
+    be."""
     weights: Storage = "float32"
     """How the weights of a gpt, recurrent_lm, seq2seq, transformer or t5 are stored while it writes, and
     those of a bert or t5 while it reads: bfloat16 and int8 (a scale for each row) read less memory and change

@@ -37,19 +37,24 @@ class PackedWeights:
     another one of the same storage that is open in the same thread it adds nothing: the outer one serves.
     """
 
-    def __init__(self, storage: Storage = "float32") -> None:
+    def __init__(self, storage: Storage = "float32", *, compiled: bool = True) -> None:
         self.storage = storage
+        self.compiled = compiled
+        """Whether compiled code may serve."""
         self._packed: dict[int, tuple[object, Any]] = {}
         """By the id of a weight or module: that itself, which keeps the id its own, and its packed copy."""
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         outer = current()
-        serves = outer is not None and outer.storage == self.storage
+        serves = outer is not None and self._is_served_by(outer)
         _THREAD.opened.append(outer if outer is not None and serves else self)
 
     def __exit__(self, *_: object) -> None:
         _THREAD.opened.pop()
+
+    def _is_served_by(self, outer: PackedWeights) -> bool:
+        return outer.storage == self.storage and self.compiled >= outer.compiled
 
     def get(self, original: Packable, pack: Callable[[Packable], Packed]) -> Packed:
         """The packed copy of a weight, or of all weights of a module, made by `pack` when it is first asked

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.native.build import SOURCES, built_from, library_path
+from seqloom.packed_weights import current
 
 KINDS = {torch.float32: "float", torch.float64: "double"}
 """The types of numbers that they are compiled for, and the endings of their names."""
@@ -88,9 +89,10 @@ def missing() -> bool:
 
 
 def decoding_functions() -> DecodingFunctions | None:
-    """None where `library` is."""
-    loaded = library()
-    return None if loaded is None else loaded.decoding
+    """None where `library` is, and where torch alone shall decode."""
+    loaded, weights = library(), current()
+    by_torch = weights is not None and not weights.compiled
+    return None if loaded is None or by_torch else loaded.decoding
 
 
 def load(path: Path) -> NativeLibrary | None:

@@ -99,22 +99,54 @@ def stored_weights(model: Compiled) -> list[Tensor]:
     return list({id(weight): weight for weight in weights}.values())
 
 
+def model_by_torch(model: nn.Module) -> ModelWithWeights:
+    """The model without any compiled step."""
+    kind = EncoderDecoderByTorch if isinstance(model, EncoderDecoder) else ModelWithWeights
+    return kind(model, PackedWeights(compiled=False))
+
+
 def quantised_model(model: nn.Module, storage: Storage) -> QuantisedModel:
     """The model with its weights in this storage; `why_not_quantised` must have no reason."""
     kind = QuantisedEncoderDecoder if isinstance(model, EncoderDecoder) else QuantisedModel
     return kind(model, storage)
 
 
-class QuantisedModel(nn.Module):
-    """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed now
-    and must stay as they are."""
+class ModelWithWeights(nn.Module):
+    """A `Decodable` that always decodes with these weights. They must stay as they are."""
 
-    def __init__(self, model: Any, storage: Storage) -> None:
+    def __init__(self, model: Any, weights: PackedWeights) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
         self.context = context_of(model)
-        self._weights = PackedWeights(storage)
+        self._weights = weights
+
+    def read_source(self, source: Tensor) -> State:
+        """As `protocols.read_source` of the model."""
+        with self._weights:
+            return read_source(self.model, source)
+
+    def forward(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        with self._weights:
+            found: tuple[Tensor, State] = self.model(tokens, state)
+        return found
+
+
+@final
+class EncoderDecoderByTorch(ModelWithWeights):
+    """An encoder-decoder without a compiled step."""
+
+    def encode(self, source: Tensor) -> State:
+        """As that of the model."""
+        return self.read_source(source)
+
+
+class QuantisedModel(ModelWithWeights):
+    """A `Decodable` in two halves, for which `why_not_quantised` has no reason. Its weights are packed
+    now."""
+
+    def __init__(self, model: Any, storage: Storage) -> None:
+        super().__init__(model, PackedWeights(storage))
         self.output = QuantisedOutput(model.output, self._weights)
         with self._weights, torch.inference_mode():
             if isinstance(model, RecurrentLM | Seq2Seq):
@@ -122,11 +154,6 @@ class QuantisedModel(nn.Module):
             else:
                 for weight in stored_weights(model):
                     packed_linear(self._weights, weight)
-
-    def read_source(self, source: Tensor) -> State:
-        """As `protocols.read_source` of the model."""
-        with self._weights:
-            return read_source(self.model, source)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As that of the model."""

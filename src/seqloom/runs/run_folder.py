@@ -82,8 +82,10 @@ from seqloom.runs.quantised_weights import (
     Compiled,
     QuantisedModel,
     keep_in_file,
+    model_by_torch,
     quantised_model,
     read_stored,
+    why_not_compiled,
     why_not_quantised,
 )
 from seqloom.stored_weight import DTYPES
@@ -149,6 +151,8 @@ class LoadedRun:
         for name, reason in idle_decoding(settings).items():
             if name.removeprefix("decode.") in changes:
                 raise UsageError(f"{reason}; leave it out")
+        if problem := self._why_not_engine(settings):
+            raise UsageError(f"decode.engine cannot be {settings.engine} here: {problem}")
         if settings.weights != "float32" and (problem := self._why_not_quantised(settings.weights)):
             raise UsageError(
                 f"decode.weights must be float32 here, but is {settings.weights}: {problem}"
@@ -158,6 +162,8 @@ class LoadedRun:
     def decoder(self, settings: DecodeConfig) -> nn.Module:
         """The model with its weights as `decode_settings` allowed them."""
         storage = settings.weights
+        if settings.engine == "torch":
+            return model_by_torch(self.model)
         if storage == "float32":
             return self.model
         if storage not in self.quantised:
@@ -165,6 +171,17 @@ class LoadedRun:
             if self.storage == "float32":
                 keep_in_file(self.model, self.weights)
         return self.quantised[storage]
+
+    def _why_not_engine(self, settings: DecodeConfig) -> str:
+        if settings.engine == "compiled":
+            return why_not_compiled(self.model)
+        if settings.engine == "auto":
+            return ""
+        if not isinstance(self.model, Compiled):
+            return f"only {', '.join(COMPILED)} have a compiled step"
+        if settings.weights != "float32":
+            return f"decode.weights={settings.weights} needs the compiled step"
+        return ""
 
     def _why_not_quantised(self, storage: Storage) -> str:
         if self.storage not in ("float32", storage):

@@ -53,9 +53,8 @@ def unused_with_others(run: RunConfig) -> dict[str, str]:
         )
     family = str(run.model["name"])
     if family not in COMPILED:
-        reasons["decode.weights"] = (
-            f"decode.weights needs a model with a compiled step, {' or '.join(COMPILED)}"
-        )
+        for name in ("decode.engine", "decode.weights"):
+            reasons[name] = f"{name} needs a model with a compiled step, {' or '.join(COMPILED)}"
     if issubclass(model_family(family)[1], FittedModel):
         for field in fields(TrainConfig):
             name = f"train.{field.name}"
