@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -337,17 +338,20 @@ def test_lines_bands_and_points(tmp_path: Path) -> None:
     assert len(dots) == 3 + 50 + 3  # both lines, and dots for the short one
 
 
-def test_log_axis_and_whole_steps() -> None:
-    spec = line_chart({"a": [(1, 0.5), (2, 50.0)]}, x="epoch", y="loss", log_y=True).to_dict()
+def x_axis(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    spec = line_chart({"a": points}, x="epoch", y="loss", log_y=True).to_dict()
     encoding = spec["layer"][0]["encoding"]
     assert encoding["y"]["scale"]["type"] == "log"
-    assert encoding["x"]["axis"]["tickMinStep"] == 1
-    assert (
-        "tickMinStep"
-        not in line_chart({"a": [(0.5, 1)]}, x="x", y="y").to_dict()["layer"][0]["encoding"]["x"][
-            "axis"
-        ]
-    )
+    axis: dict[str, Any] = encoding["x"]["axis"]
+    return axis
+
+
+def test_log_axis_and_whole_steps() -> None:
+    assert x_axis([(1, 0.5), (2, 50.0)])["values"] == [1, 2]
+    many = x_axis([(step, 1.0) for step in range(1, 40)])
+    assert many["tickMinStep"] == 1
+    assert "values" not in many
+    assert not {"tickMinStep", "values"} & set(x_axis([(0.5, 1)]))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ MOST_SERIES = 10
 
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 _FEW_POINTS = 30  # up to here each point of a line has a dot
+_FEW_NUMBERS = 12  # up to here each whole number has its place named on the axis
 
 NUMBER = "format(datum.value, '~g')"
 """How ticks are written. A format of the axis itself would round them to the digits of a step: 0.795 to 1."""
@@ -156,8 +157,7 @@ def line_layers(
     patterns = [[5, 4] if name in shown_references else [1, 0] for name in domain]
     dashes = alt.Scale(domain=domain, range=patterns)
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
-    smallest_step = 1 if all(point["x"].is_integer() for point in points) else alt.Undefined
-    x_axis = alt.Axis(grid=False, tickMinStep=smallest_step)
+    x_axis = _number_axis({point["x"] for point in points})
     x_channel = alt.X(
         "x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=x_axis
     )
@@ -190,6 +190,15 @@ def line_layers(
         stroke = alt.Stroke("series:N", scale=palette, legend=None)
         layers.insert(0, area.encode(y=y_channel("low"), y2="high:Q", stroke=stroke))
     return alt.LayerChart(layer=layers)
+
+
+def _number_axis(places: set[float]) -> alt.Axis:
+    """Of points at these places: without fractions where all are whole numbers."""
+    if not all(place.is_integer() for place in places):
+        return alt.Axis(grid=False)
+    if len(places) > _FEW_NUMBERS:
+        return alt.Axis(grid=False, tickMinStep=1)
+    return alt.Axis(grid=False, values=sorted(places), format="d")
 
 
 def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path) -> None:
