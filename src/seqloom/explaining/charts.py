@@ -157,7 +157,7 @@ def line_layers(
     patterns = [[5, 4] if name in shown_references else [1, 0] for name in domain]
     dashes = alt.Scale(domain=domain, range=patterns)
     legend = alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5)
-    x_axis = _number_axis({point["x"] for point in points})
+    x_axis = alt.Axis(grid=False, **_whole_numbers({point["x"] for point in points}))
     x_channel = alt.X(
         "x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=x_axis
     )
@@ -192,13 +192,13 @@ def line_layers(
     return alt.LayerChart(layer=layers)
 
 
-def _number_axis(places: set[float]) -> alt.Axis:
-    """Of points at these places: without fractions where all are whole numbers."""
+def _whole_numbers(places: set[float]) -> dict[str, Any]:
+    """Options of an axis of points at these places: no fractions where all are whole numbers."""
     if not all(place.is_integer() for place in places):
-        return alt.Axis(grid=False)
+        return {}
     if len(places) > _FEW_NUMBERS:
-        return alt.Axis(grid=False, tickMinStep=1)
-    return alt.Axis(grid=False, values=sorted(places), format="d")
+        return {"tickMinStep": 1}
+    return {"values": sorted(places), "format": "d"}
 
 
 def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path) -> None:
