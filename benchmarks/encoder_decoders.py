@@ -1,17 +1,21 @@
-"""Writing with an encoder-decoder beside transformers' with the same weights: T5 and Marian, greedy and beam
-4.
+"""Writing with an encoder-decoder beside transformers and CTranslate2 with the same weights: T5 and Marian,
+greedy and beam 4, in float32 and int8.
 
     python -m benchmarks.encoder_decoders [--families t5 marian] [--ways greedy beam4] [--batches 1 8 32]
-    [--rounds 5] [--write]
+    [--rounds 5] [--threads 2] [--write]
 
-4 + 4 layers, width 256, 4 heads, vocabulary 8,000, sources of 32 tokens, 64 new ones for each, float32. The
-peer is `generate` with a cache and scaled_dot_product_attention. Greedy and beam texts must agree.
+4 + 4 layers, width 256, 4 heads, vocabulary 8,000, sources of 32 tokens, 64 new ones for each. transformers
+is `generate` in float32 with a cache and scaled_dot_product_attention; greedy and beam texts must agree with
+ours in float32. CTranslate2 (`pip install ctranslate2`) takes part where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import tempfile
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,11 +24,19 @@ from torch import Tensor
 from benchmarks import report
 from benchmarks.hub_models import same_weights, sharpened
 from benchmarks.measuring import interleaved
+from benchmarks.quantised_generation import OTHER, OTHER_TYPES
 from seqloom.decoding.generate import GenerationOptions, generate
 from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.strategies import BeamSearch
+from seqloom.runs.quantised_weights import quantised_model
 
 OURS, PEER = "seqloom", "transformers"
+RUNS = [
+    *(f"{OURS} {storage}" for storage in OTHER_TYPES),
+    PEER,
+    *(f"{OTHER} {storage}" for storage in OTHER_TYPES),
+]
+"""Who takes part."""
 WIDTH, LAYERS, HEADS, VOCABULARY, SOURCE, NEW = 256, 4, 4, 8000, 32, 64
 REQUIRED = 1.4
 EOS = 1
@@ -109,25 +121,80 @@ def peer_run(model: Any, way: str, source: Tensor) -> Callable[[], list[list[int
     return run
 
 
+def converted(family: str, peer: Any) -> str:
+    """The folder of the same model for CTranslate2; a token is its number as a word."""
+    from ctranslate2.converters import transformers as loaders
+
+    loader = {"t5": loaders.T5Loader, "marian": loaders.MarianMTLoader}[family]()
+    with torch.no_grad():
+        spec = loader.get_model_spec(peer)
+    # the loader drops the row of Marian's <pad>
+    words = [str(token) for token in range(VOCABULARY - (family == "marian"))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    tokenizer = SimpleNamespace(
+        eos_token=str(EOS), unk_token="3", pad_token="0", convert_ids_to_tokens=str
+    )
+    loader.set_config(spec.config, peer, tokenizer)
+    folder = tempfile.mkdtemp()
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(folder)
+    return folder
+
+
+def other_run(folder: str, storage: str, way: str, source: Tensor) -> Callable[[], Any]:
+    import ctranslate2
+
+    translator = ctranslate2.Translator(
+        folder,
+        device="cpu",
+        compute_type=OTHER_TYPES[storage],
+        inter_threads=1,
+        intra_threads=torch.get_num_threads(),
+    )
+    texts = [[str(token) for token in row] for row in source.tolist()]
+
+    def run() -> Any:
+        found = translator.translate_batch(
+            texts, beam_size=WIDTHS[way], max_decoding_length=NEW, min_decoding_length=NEW
+        )
+        assert all(len(one.hypotheses[0]) >= NEW - 1 for one in found)
+        return found
+
+    return run
+
+
 def measure(family: str, way: str, batch: int, rounds: int) -> dict[str, Any]:
-    """Tokens a second of each, and our ratio to the peer's."""
+    """Tokens a second of each, and our ratios to the peers'."""
     torch.manual_seed(0)
     peer = sharpened(FAMILIES[family]())
     source = torch.randint(
         4, VOCABULARY - 1, (batch, SOURCE), generator=torch.Generator().manual_seed(1)
     )
     begin = int(peer.config.decoder_start_token_id)
-    runs = {
-        OURS: our_run(same_weights(peer), way, source, begin),
+    model = same_weights(peer)
+    runs: dict[str, Callable[[], Any]] = {
+        f"{OURS} float32": our_run(model, way, source, begin),
+        f"{OURS} int8": our_run(quantised_model(model, "int8"), way, source, begin),
         PEER: peer_run(peer, way, source),
     }
-    assert runs[OURS]() == runs[PEER](), "the texts must agree"
+    assert runs[f"{OURS} float32"]() == runs[PEER](), "the texts must agree"
+    if importlib.util.find_spec("ctranslate2") is not None:
+        folder = converted(family, peer)
+        for storage in OTHER_TYPES:
+            runs[f"{OTHER} {storage}"] = other_run(folder, storage, way, source)
     timing = interleaved(runs, rounds=rounds)
     return {
         "family": family,
         "way": way,
         "batch": batch,
-        "ratio": timing.ratio(OURS, PEER)._asdict(),
+        "ratio": timing.ratio(f"{OURS} float32", PEER)._asdict(),
+        "ratios": {
+            storage: timing.ratio(f"{OURS} {storage}", f"{OTHER} {storage}")._asdict()
+            for storage in OTHER_TYPES
+            if f"{OTHER} {storage}" in runs
+        },
         "tokens_per_second": {name: batch * NEW / timing.median(name) for name in runs},
         "waited": timing.waited,
     }
@@ -159,10 +226,16 @@ def main() -> None:
             point["family"],
             point["way"],
             str(point["batch"]),
-            *(f"{point['tokens_per_second'][name]:,.0f}" for name in (OURS, PEER)),
-            "{median:.2f} ({low:.2f} to {high:.2f})".format(**point["ratio"]),
-            f"{REQUIRED}",
-            "yes" if point["ratio"]["median"] >= REQUIRED else "no",
+            *(
+                f"{point['tokens_per_second'][name]:,.0f}"
+                if name in point["tokens_per_second"]
+                else ""
+                for name in RUNS
+            ),
+            *(
+                "{median:.2f} ({low:.2f} to {high:.2f})".format(**ratio)
+                for ratio in (point["ratio"], *point["ratios"].values())
+            ),
         ]
         for point in points
     ]
@@ -170,17 +243,16 @@ def main() -> None:
         "family",
         "way",
         "batch",
-        "tokens/s",
-        "transformers'",
-        "ratio to transformers",
-        "required",
-        "passes",
+        *RUNS,
+        "float32 / transformers",
+        *(f"{storage} / {OTHER}'s" for storage in points[0]["ratios"]),
     ]
     waited = max(point["waited"] for point in points)
     text = (
-        f"Encoder-decoders ({LAYERS} + {LAYERS} layers, width {WIDTH}, vocabulary {VOCABULARY:,}, sources of"
-        f" {SOURCE}, {NEW} new tokens, float32) beside transformers with the same weights; the texts agree"
-        f" token by token.\n\n{report.table(header, rows)}\n\n`python -m benchmarks.encoder_decoders`,"
+        f"Tokens a second with encoder-decoders ({LAYERS} + {LAYERS} layers, width {WIDTH}, vocabulary"
+        f" {VOCABULARY:,}, sources of {SOURCE}, {NEW} new tokens, {arguments.threads} thread(s)). In float32"
+        f" the texts agree with those of transformers token by token; required of float32 is {REQUIRED}"
+        f" times transformers.\n\n{report.table(header, rows)}\n\n`python -m benchmarks.encoder_decoders`,"
         f" {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
     )
     print(text)
