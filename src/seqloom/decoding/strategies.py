@@ -251,14 +251,17 @@ def _best_continuations(
         table[line, [row - first_rows[number] for row, number in enumerate(line)]] = totals
         table = table.flatten(1)
     best, index = most_likely(table, min(candidates, table.shape[1]))
+    parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
+    free = [width - len(ended[number]) for number in sizes]
+    # mostly all are possible, and there is room for them
+    if beam.refill_eos is None and best.shape[1] <= min(free) and best.min().item() > -math.inf:
+        return NextTokens(parents.flatten(), tokens[parents, index % k].flatten(), best.flatten())
     if bool(best[:, 0].isnan().any()):
         raise SeqloomError(NAN_LOGITS)
-    parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
     # clamped: filled-up rows, which are never taken
     chosen = tokens[parents.clamp(max=len(tokens) - 1), index % k]
     rank = torch.arange(best.shape[1], device=totals.device)
     if beam.refill_eos is None:
-        free = [width - len(ended[index]) for index in sizes]
         taken = rank < torch.tensor(free, device=totals.device)[:, None]
     else:  # the first `width` may end, and `width` that do not end live on
         ends = chosen == beam.refill_eos

@@ -39,7 +39,7 @@ struct AttentionStep { // as `AttentionArguments` in native_step.py
       if (!mask[first + i]) continue;
       const float* const key = keys + (first + i) * key_width;
       weights[i] = scores == ADDITIVE ? additive(q, key) : product(q, key);
-      largest = std::max(largest, weights[i]);
+      largest = larger(largest, weights[i]);
     }
     for (long i = 0; i < source; i++) {
       weights[i] = mask[first + i] ? exponential(weights[i] - largest) : 0.f;

@@ -145,7 +145,7 @@ private:
     for (long key = count; key < wide; key++) weights[key] = NEVER;
     float largest = NEVER, total = 0;
 #pragma omp simd reduction(max : largest)
-    for (long key = 0; key < wide; key++) largest = std::max(largest, weights[key]);
+    for (long key = 0; key < wide; key++) largest = larger(largest, weights[key]);
     if (largest == NEVER) return void(std::fill_n(weights, count, 0.f));
 #pragma omp simd reduction(+ : total)
     for (long key = 0; key < wide; key++) total += weights[key] = exponential(weights[key] - largest);

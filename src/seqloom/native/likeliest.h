@@ -65,7 +65,7 @@ private:
   static Part part_of(const float* logits, long size) {
     float largest = NEVER, sum = 0;
 #pragma omp simd reduction(max : largest)
-    for (long i = 0; i < size; i++) largest = std::max(largest, logits[i]);
+    for (long i = 0; i < size; i++) largest = larger(largest, logits[i]);
     const float from = largest == NEVER ? 0.f : largest; // exp(-inf) is 0 then, and NaN stays NaN
 #pragma omp simd reduction(+ : sum)
     for (long i = 0; i < size; i++) sum += logits[i] == NEVER ? 0.f : exponential(logits[i] - from);
@@ -76,7 +76,7 @@ private:
   void choose(const float* logits, long first, long size, Logit* best) const {
     float largest = NEVER;
 #pragma omp simd reduction(max : largest)
-    for (long i = 0; i < size; i++) largest = std::max(largest, logits[i]);
+    for (long i = 0; i < size; i++) largest = larger(largest, logits[i]);
     if (!(largest > best[count - 1].value)) return;
     for (long i = 0; i < size; i++)
       if (logits[i] > best[count - 1].value) insert({logits[i], first + i}, best);

@@ -75,7 +75,7 @@ struct Inputs {
       const float* from = x[row];
       float largest = 0, broken = 0; // NaN where any input is NaN or infinite
 #pragma omp simd reduction(max : largest) reduction(+ : broken)
-      for (long in = 0; in < inputs; in++) largest = std::max(largest, std::fabs(from[in])), broken += 0.f * from[in];
+      for (long in = 0; in < inputs; in++) largest = larger(largest, std::fabs(from[in])), broken += 0.f * from[in];
       const float per_step = largest > 1e-30f ? 127.f / largest : 0.f, magic = 12582912.f; // adding 1.5 * 2^23 rounds to an integer
       int8_t* to = reinterpret_cast<int8_t*>(words.data() + row * stride);
       int32_t sum = 0;

@@ -16,7 +16,7 @@ namespace seqloom {
 
 enum Activation : long { GELU, GELU_TANH, RELU, SILU, SWISH, TANH }; // as ACTIVATIONS in native_step.py
 
-inline float error_function(float x) { // by N. Juffa: within 1 ulp
+SEQLOOM_INLINE float error_function(float x) { // by N. Juffa: within 1 ulp
   const float t = std::fabs(x) < 4.f ? std::fabs(x) : 4.f, square = x * x, large = t * t;
   float far = -1.72853470e-5f * t + 3.83197126e-4f;
   far = far * large + (-3.88396438e-3f * t + 2.42546219e-2f);
@@ -33,7 +33,7 @@ inline float error_function(float x) { // by N. Juffa: within 1 ulp
   return t > 0.921875f ? std::copysign(far, x) : near * x + x;
 }
 
-inline float activated(Activation kind, float beta, float x) {
+SEQLOOM_INLINE float activated(Activation kind, float beta, float x) {
   switch (kind) {
   case GELU: return 0.5f * x * (1.f + error_function(x * 0.70710678118654752f));
   case GELU_TANH: return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x)); // 1 + tanh(y) = 2 sigmoid(2 y)
@@ -45,7 +45,7 @@ inline float activated(Activation kind, float beta, float x) {
   return x;
 }
 
-template <Activation KIND> inline void activate(float* x, float beta, long size) {
+template <Activation KIND> SEQLOOM_INLINE void activate(float* x, float beta, long size) {
 #pragma GCC ivdep
   for (long i = 0; i < size; i++) x[i] = activated(KIND, beta, x[i]);
 }
@@ -272,7 +272,7 @@ private:
       for (slot = 0; slot < count; slot++) weights[slot] = seen.visible[slot] ? weights[slot] : NEVER;
     float largest = NEVER, total = 0;
 #pragma omp simd reduction(max : largest)
-    for (slot = 0; slot < count; slot++) largest = std::max(largest, weights[slot]);
+    for (slot = 0; slot < count; slot++) largest = larger(largest, weights[slot]);
 #pragma omp simd reduction(+ : total)
     for (slot = 0; slot < count; slot++) {
       weights[slot] = weights[slot] == NEVER ? 0.f : exponential(weights[slot] - largest);
