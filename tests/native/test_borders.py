@@ -202,6 +202,9 @@ def test_steps_of_a_decoder(
             there = all(0 <= one < len(source) for one in inputs)
             assert not (same and there and all(0 <= one < 20 for one in ids))
             return
+        # without tokens nothing is read, and all else may be anything
+        if not asked.shape[1]:
+            return
         whole = memory._replace(values=memory.values.double(), keys=memory.keys.double())
         state = first._replace(hidden=(h.double(),), source=read, memory=Shared(whole))
         expected, then = exact.read(asked, state)
