@@ -1,29 +1,39 @@
-"""Decoding with a recurrent language model: its layers in torch, and the compiled step with weights in
-float32, bfloat16 and int8.
+"""Decoding with a recurrent model: all of it in torch (`SEQLOOM_NATIVE=0`), and the compiled step with
+weights in float32, bfloat16 and int8.
 
     python -m benchmarks.recurrent_generation [--cells lstm gru] [--ways greedy beam4] [--batches 1 8]
     [--rounds 5]
+    python -m benchmarks.recurrent_generation --run RUN TEXTS [--lines 1000] [--batches 1 64] [--rounds 5]
 
-Default sizes (embedding and width 256, 2 layers, tied output), vocabulary 8,000; prompts of 16 tokens, 128
-new ones for each, all with the same weights, by turns, one thread. No peer has such models. Prints tokens a
-second of processor time, the best of all rounds.
+Language models of default sizes (embedding and width 256, 2 layers, tied output), vocabulary 8,000; prompts
+of 16 tokens, 128 new ones for each, all with the same weights; tokens a second. With --run: what `predict` of
+this folder of text pairs needs for the first lines of a file, as it decodes them by itself; texts a second.
+By turns, one thread, processor time, the best of all rounds. No peer has such models.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import time
-from contextlib import nullcontext
-from unittest.mock import patch
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, get_args
 
 import torch
 
-from benchmarks.generation import NEW, Run, our_run, prompts
+import seqloom
+from benchmarks.generation import NEW, our_run, prompts
 from benchmarks.gpt import VOCABULARY
+from seqloom import files
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
+from seqloom.native.library import OFF, library
+from seqloom.packed_weights import Storage
 from seqloom.runs.quantised_weights import QuantisedModel
 
-TWIN = "layers in torch"
+TORCH = "torch"
+Run = Callable[[], object]
 
 
 def our_model(cell: str) -> RecurrentLM:
@@ -37,45 +47,69 @@ def our_model(cell: str) -> RecurrentLM:
 
 def seconds(run: Run, compiled: bool) -> float:
     """Of the processor."""
-    without = patch("seqloom.models.recurrent_lm.read_token", lambda *_: None)
-    with nullcontext() if compiled else without:
-        started = time.process_time()
-        run()
-        return time.process_time() - started
+    os.environ[OFF] = "1" if compiled else "0"
+    library.cache_clear()
+    library()
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+def measured(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
+    """The least seconds of each, by turns."""
+    best = dict.fromkeys(runs, float("inf"))
+    for number in range(rounds + 1):
+        for name, run in runs.items():
+            took = seconds(run, name != TORCH)
+            if number:  # the first packs weights
+                best[name] = min(best[name], took)
+    return best
+
+
+def language_models(given: argparse.Namespace) -> Iterator[tuple[str, int, Mapping[str, Run]]]:
+    """What is measured, how many tokens that are, and how each makes them."""
+    for cell in given.cells:
+        model: Any = our_model(cell)
+        models: dict[str, Any] = {TORCH: model, "float32": model}
+        for storage in get_args(Storage)[1:]:
+            models[storage] = QuantisedModel(model, storage)
+        for way, batch in itertools.product(given.ways, given.batches):
+            runs = {name: our_run(one, way, prompts(batch)) for name, one in models.items()}
+            yield f"{cell}, {way}, {batch}", NEW * batch, runs
+
+
+def translations(given: argparse.Namespace) -> Iterator[tuple[str, int, Mapping[str, Run]]]:
+    """The same of texts."""
+    folder, path = given.run
+    model: Any = seqloom.load(folder)
+    with files.open_binary(path) as file:
+        texts = [line.decode().rstrip("\n") for line in itertools.islice(file, given.lines)]
+    for batch in given.batches:
+        predict = partial(model.predict, texts, batch_rows=batch)
+        runs = {TORCH: partial(predict, weights="float32")}
+        runs |= {storage: partial(predict, weights=storage) for storage in get_args(Storage)}
+        yield f"beam {model.run.decode.width}, {batch}", len(texts), runs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cells", nargs="+", default=["lstm", "gru"])
     parser.add_argument("--ways", nargs="+", default=["greedy", "beam4"])
+    parser.add_argument("--run", nargs=2, metavar=("RUN", "TEXTS"))
+    parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"| | {TWIN} | float32 | bfloat16 | int8 | int8 / torch |\n| --- |{' --: |' * 5}")
-    for cell in given.cells:
-        model = our_model(cell)
-        models = {
-            TWIN: model,
-            "float32": model,
-            "bfloat16": QuantisedModel(model, "bfloat16"),
-            "int8": QuantisedModel(model, "int8"),
-        }
-        for way in given.ways:
-            for batch in given.batches:
-                read = prompts(batch)
-                runs = {name: our_run(one, way, read) for name, one in models.items()}
-                best = dict.fromkeys(runs, float("inf"))
-                for number in range(given.rounds + 1):
-                    for name, run in runs.items():
-                        took = seconds(run, name != TWIN)
-                        if number:  # the first packs weights
-                            best[name] = min(best[name], took)
-                speeds = [f"{NEW * batch / took:,.0f}" for took in best.values()]
-                ratio = best[TWIN] / best["int8"]
-                print(
-                    f"| {cell}, {way}, {batch} | {' | '.join(speeds)} | {ratio:.2f} |", flush=True
-                )
+    names = (TORCH, *get_args(Storage))
+    print(f"| | {' | '.join(names)} | float32 / torch | int8 / torch |\n| --- |{' --: |' * 6}")
+    for what, count, runs in translations(given) if given.run else language_models(given):
+        best = measured(runs, given.rounds)
+        cells = [f"{count / best[name]:,.0f}" for name in names]
+        cells += [f"{best[TORCH] / best[name]:.2f}" for name in ("float32", "int8")]
+        print(f"| {what} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ class LiveHypotheses(NamedTuple):
 
     def select(self, rows: Tensor) -> LiveHypotheses:
         """These rows `(n,)` in this order."""
-        return LiveHypotheses._make([*(field[rows] for field in self[:-1]), self.prompts])
+        selected = [field.index_select(0, rows) for field in self[:-1]]
+        return LiveHypotheses._make([*selected, self.prompts])
 
     def extended(self, following: NextTokens) -> LiveHypotheses:
         """The hypotheses with their next tokens."""

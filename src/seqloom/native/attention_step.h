@@ -55,17 +55,21 @@ struct AttentionStep { // as `AttentionArguments` in native_step.py
   }
 
 private:
+  // What the loops read of this struct is in variables of their own, without which gcc makes no vectors.
   float additive(const float* q, const float* key) const {
+    const float* const v = score;
+    const long size = key_width;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (long j = 0; j < key_width; j++) sum += score[j] * hyperbolic_tangent(q[j] + key[j]);
+    for (long j = 0; j < size; j++) sum += v[j] * hyperbolic_tangent(q[j] + key[j]);
     return sum;
   }
 
   float product(const float* q, const float* key) const {
+    const long size = key_width;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (long j = 0; j < key_width; j++) sum += q[j] * key[j];
+    for (long j = 0; j < size; j++) sum += q[j] * key[j];
     return sum;
   }
 };

@@ -46,10 +46,11 @@ struct Likeliest { // as `LikeliestArguments` in likeliest.py
       linear({part * STRIPS, std::min((part + 1) * STRIPS, linear.strips_of())}, given, {logits.data() - first, COLUMNS});
       for (long row = 0; row < rows; row++) {
         float* const at = logits.data() + row * COLUMNS;
+        std::fill(at + size, at + COLUMNS, NEVER); // so that all loops have one size, which makes them faster
         rule_out(suppressed, suppressed_count, at, first, size);
-        shared.parts[row * parts() + part] = part_of(at, size);
+        shared.parts[row * parts() + part] = part_of(at);
         rule_out(forbidden, forbidden_count, at, first, size);
-        choose(at, first, size, chosen + row * count);
+        choose(at, first, chosen + row * count);
       }
     }
     me.sync();
@@ -62,24 +63,30 @@ private:
     for (const long* id = std::lower_bound(ids, ids + ids_size, first); id < ids + ids_size && *id < first + size; id++) logits[*id - first] = NEVER;
   }
 
-  static Part part_of(const float* logits, long size) {
-    float largest = NEVER, sum = 0;
+  static float largest_of(const float* logits, long size) {
+    float largest = NEVER;
 #pragma omp simd reduction(max : largest)
     for (long i = 0; i < size; i++) largest = larger(largest, logits[i]);
+    return largest;
+  }
+
+  static Part part_of(const float* logits) {
+    const float largest = largest_of(logits, COLUMNS);
     const float from = largest == NEVER ? 0.f : largest; // exp(-inf) is 0 then, and NaN stays NaN
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < size; i++) sum += logits[i] == NEVER ? 0.f : exponential(logits[i] - from);
+    for (long i = 0; i < COLUMNS; i++) sum += logits[i] == NEVER ? 0.f : exponential(logits[i] - from);
     return {largest, sum};
   }
 
   // Puts those that are larger than the least of `best` among them; the first of equals stays first.
-  void choose(const float* logits, long first, long size, Logit* best) const {
-    float largest = NEVER;
-#pragma omp simd reduction(max : largest)
-    for (long i = 0; i < size; i++) largest = larger(largest, logits[i]);
-    if (!(largest > best[count - 1].value)) return;
-    for (long i = 0; i < size; i++)
-      if (logits[i] > best[count - 1].value) insert({logits[i], first + i}, best);
+  void choose(const float* logits, long first, Logit* best) const {
+    if (!(largest_of(logits, COLUMNS) > best[count - 1].value)) return;
+    for (long some = 0; some < COLUMNS; some += LANES<float>) {
+      if (!(largest_of(logits + some, LANES<float>) > best[count - 1].value)) continue;
+      for (long i = some; i < some + LANES<float>; i++)
+        if (logits[i] > best[count - 1].value) insert({logits[i], first + i}, best);
+    }
   }
 
   void insert(Logit one, Logit* best) const {
