@@ -201,7 +201,6 @@ class T5(nn.Module):
             return self.embedding(tokens), state
         found = read_target(self.decoder, self._token_embedding, tokens, state)
         hidden, state = self._read(tokens, state) if found is None else found
-        hidden = self.dropout(hidden)
         if self.config.scale_output:
             hidden = hidden * self.config.width**-0.5
         return hidden, state
@@ -213,7 +212,7 @@ class T5(nn.Module):
         x, inputs = self._embed(tokens, past, call)
         hidden, layers = run_stack(self.decoder, x, inputs, past and past.layers, cross)
         past = extend_cache(past, layers, tokens, call)
-        return hidden, state._replace(past=past, groups=Shared(cross.groups))
+        return self.dropout(hidden), state._replace(past=past, groups=Shared(cross.groups))
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)

@@ -40,8 +40,10 @@ def reorder_rows(
     if (
         functions is None
         or not all(in_memory(one, torch.long) and one.stride(-1) == 1 for one in numbers)
-        or not all(in_memory(part, first.dtype) and part.is_contiguous() for part in parts)
-        or any(part.shape != first.shape for part in parts)
+        or not all(
+            in_memory(part, first.dtype) and part.is_contiguous() and part.shape == first.shape
+            for part in parts
+        )
         or len({len(one) for one in (first, tokens, *numbers[2:])}) > 1
         or not length <= min(first.shape[2], tokens.shape[1])
     ):
