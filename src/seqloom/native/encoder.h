@@ -101,11 +101,11 @@ private:
     for (long first = 0; first < count; first += TILE_ROWS) {
       const long high = std::min<long>(TILE_ROWS, count - first);
       multiply(below(queries, first), high, keys, head_width, {weights, wide}, wide);
-      for (long query = 0; query < high; query++) {
-        const float* plus = nullptr;
-        if (bias) plus = bias + row * row_bias + (head * steps + places[row] + first + query) * steps + places[row];
-        softmax(weights + query * wide, plus, count);
+      for (long query = 0; bias && query < high; query++) {
+        const float* plus = bias + row * row_bias + (head * steps + places[row] + first + query) * steps + places[row];
+        for (long key = 0; key < count; key++) weights[query * wide + key] += plus[key] / scale;
       }
+      softmax({weights, wide}, high, count);
       multiply({weights, wide}, high, values, count, below(out, first), head_width);
     }
   }
@@ -137,19 +137,47 @@ private:
     }
   }
 
-  // Of a row of scores; 0 where nothing is seen. What is after the last one is not read.
-  void softmax(float* weights, const float* plus, long count) const {
+  // All lanes together, by an operation on vectors and numbers.
+  template <class F> static float reduced(Vector<float> v, F f) {
+    typedef float Quarter __attribute__((vector_size(16)));
+    Quarter quarters[BYTES / 16];
+    std::memcpy(quarters, &v, sizeof quarters);
+    Quarter found = quarters[0];
+    for (int i = 1; i < BYTES / 16; i++) found = f(found, quarters[i]);
+    return f(f(found[0], found[1]), f(found[2], found[3]));
+  }
+
+  // Of each row of some scores; 0 where nothing is seen. What is after the last one is not read. By whole vectors, as most rows are
+  // short, and each part for all rows, which do not wait for each other.
+  void softmax(Rows<float> weights, long high, long count) const {
     constexpr float NEVER = -std::numeric_limits<float>::infinity();
+    constexpr long WIDE = LANES<float>;
     const long wide = padded(count);
-    for (long key = 0; key < count; key++) weights[key] = scale * weights[key] + (plus ? plus[key] : 0.f);
-    for (long key = count; key < wide; key++) weights[key] = NEVER;
-    float largest = NEVER, total = 0;
-#pragma omp simd reduction(max : largest)
-    for (long key = 0; key < wide; key++) largest = larger(largest, weights[key]);
-    if (largest == NEVER) return void(std::fill_n(weights, count, 0.f));
-#pragma omp simd reduction(+ : total)
-    for (long key = 0; key < wide; key++) total += weights[key] = exponential(weights[key] - largest);
-    for (long key = 0; key < wide; key++) weights[key] *= 1.f / total;
+    float most[TILE_ROWS], share[TILE_ROWS];
+    bool sees[TILE_ROWS];
+    for (long row = 0; row < high; row++) {
+      Vector<float> largest = Vector<float>{} + NEVER;
+      for (long key = 0; key < wide; key += WIDE) {
+        float* at = weights[row] + key;
+        for (long lane = 0; lane < WIDE; lane++) at[lane] = lane < count - key ? at[lane] : NEVER;
+        const Vector<float> some = load(at);
+        largest = some > largest ? some : largest;
+      }
+      most[row] = reduced(largest, [](auto a, auto b) { return a > b ? a : b; });
+      sees[row] = most[row] != NEVER;
+      if (!sees[row]) most[row] = 0;
+    }
+    for (long row = 0; row < high; row++) {
+      Vector<float> total{};
+      for (long key = 0; key < wide; key += WIDE) {
+        float* at = weights[row] + key;
+        for (long lane = 0; lane < WIDE; lane++) at[lane] = exponential(scale * (at[lane] - most[row]));
+        total += load(at);
+      }
+      share[row] = !sees[row] ? 0.f : 1.f / reduced(total, [](auto a, auto b) { return a + b; });
+    }
+    for (long row = 0; row < high; row++)
+      for (long key = 0; key < wide; key += WIDE) store(weights[row] + key, load(weights[row] + key) * share[row]);
   }
 };
 

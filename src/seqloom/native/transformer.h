@@ -16,21 +16,22 @@ namespace seqloom {
 
 enum Activation : long { GELU, GELU_TANH, RELU, SILU, SWISH, TANH }; // as ACTIVATIONS in native_step.py
 
-SEQLOOM_INLINE float error_function(float x) { // by N. Juffa: within 1 ulp
-  const float t = std::fabs(x) < 4.f ? std::fabs(x) : 4.f, square = x * x, large = t * t;
-  float far = -1.72853470e-5f * t + 3.83197126e-4f;
-  far = far * large + (-3.88396438e-3f * t + 2.42546219e-2f);
-  far = far * t - 1.06777877e-1f;
-  far = far * t - 6.34846687e-1f;
-  far = far * t - 1.28717512e-1f;
-  far = 1.f - exponential(far * t - t);
-  float near = -5.96761703e-4f;
-  near = near * square + 4.99119423e-3f;
-  near = near * square - 2.67681349e-2f;
-  near = near * square + 1.12819925e-1f;
-  near = near * square - 3.76125336e-1f;
-  near = near * square + 1.28379166e-1f;
-  return t > 0.921875f ? std::copysign(far, x) : near * x + x;
+SEQLOOM_INLINE float error_function(float x) { // x P(x^2) / Q(x^2), as in Eigen: within 3e-7
+  x = x < -4.f ? -4.f : x > 4.f ? 4.f : x;
+  const float square = x * x;
+  float p = -2.72614225801306e-10f;
+  p = p * square + 2.77068142495902e-08f;
+  p = p * square - 2.10102402082508e-06f;
+  p = p * square - 5.69250639462346e-05f;
+  p = p * square - 7.34990630326855e-04f;
+  p = p * square - 2.95459980854025e-03f;
+  p = p * square - 1.60960333262415e-02f;
+  float q = -1.45660718464996e-05f;
+  q = q * square - 2.13374055278905e-04f;
+  q = q * square - 1.68282697438203e-03f;
+  q = q * square - 7.37332916720468e-03f;
+  q = q * square - 1.42647390514189e-02f;
+  return x * p / q;
 }
 
 SEQLOOM_INLINE float activated(Activation kind, float beta, float x) {

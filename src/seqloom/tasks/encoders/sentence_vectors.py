@@ -95,11 +95,14 @@ class SentenceEncoder(ExplainedModel):
 
     vectors = predict = encode
 
-    def with_settings(self, request: Request) -> SentenceEncoder:
-        """The same model, with weights as the request says."""
+    def with_weights(self, weights: Storage) -> SentenceEncoder:
+        """The same model, its weights stored so. Raises UsageError where that cannot be."""
         encoder = copy.copy(self)
-        encoder.storage = self.run.decode_settings(request.decode).weights
+        encoder.storage = self.run.decode_settings({"weights": weights}).weights
         return encoder
+
+    def with_settings(self, request: Request) -> SentenceEncoder:
+        return self.with_weights(request.decode.get("weights", self.storage))
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The vector of each line of a file."""
