@@ -12,6 +12,7 @@ from torch import Tensor
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import decoder_ids, encoder_ids
 from seqloom.layers.recurrent.stack import RecurrentStack
+from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import (
     EncodedBatch,
     EncoderDecoder,
@@ -129,7 +130,9 @@ def source_vector(run: LoadedRun, text: str) -> Tensor:
         return hidden[0, -1]
     handle = encoders[0].register_forward_hook(lambda _, given, output: seen.append(output))
     try:
-        read_source(model, row)
+        # a compiled encoder calls no hooks
+        with PackedWeights(compiled=False):
+            read_source(model, row)
     finally:
         handle.remove()
     outputs, states = seen[0]
