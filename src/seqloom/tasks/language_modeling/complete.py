@@ -192,9 +192,12 @@ class Completer:
 
     def _probabilities(self, logits: Tensor) -> Tensor:
         """`(rows, vocabulary)`, on the CPU, where the search is."""
-        if bool(logits.isnan().any()):
+        allowed = logits.float().index_fill(1, self._never, float("-inf"))
+        probabilities = allowed.softmax(dim=-1).cpu()
+        # one logit that is NaN makes all of its row so
+        if bool(probabilities[:, 0].isnan().any()):
             raise SeqloomError(NAN_LOGITS)
-        return logits.float().index_fill(1, self._never, float("-inf")).softmax(dim=-1).cpu()
+        return probabilities
 
 
 class _Row(NamedTuple):
