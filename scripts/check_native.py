@@ -25,7 +25,11 @@ from seqloom.native import build
 
 FOLDER = "SEQLOOM_CHECKED_NATIVE"
 """Environment variable: where the library is that is checked."""
-SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = (
+    *("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    # libraries of several kinds in one process must not share their constants
+    "-fno-gnu-unique",
+)
 TESTS = [
     "tests/native",
     "tests/layers",
