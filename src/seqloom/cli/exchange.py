@@ -57,8 +57,8 @@ def export(
             speech recognisers), onnx or word-vectors. The default is arpa for n-gram models, elmo and
             word-vectors for those, huggingface for others.
         shard_size: For huggingface: the most MiB of weights in one file. By default all are in one.
-        weights: int8 or bfloat16: write a run folder instead, with the weights of a gpt, recurrent_lm or
-            seq2seq in this type, for all verbs but train. It writes the same texts as the model with
+        weights: int8 or bfloat16: write a run folder instead, with the weights of a model that has a compiled
+            step of decoding in this type, for all verbs but train. It writes the same texts as the model with
             decode.weights=TYPE.
         json: One line of JSON instead of a table.
     """
