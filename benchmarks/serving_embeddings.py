@@ -4,7 +4,8 @@
     [--threads 2] [--write]
 
 A BERT of the sizes of MiniLM (width 384, 6 layers) with random weights. Each client posts one text of ten to
-forty words after the other to /v1/embeddings; the loop reads the same texts one by one in this process.
+forty words after the other to /v1/embeddings; the loops read the same texts one by one in this process: ours,
+and one with a BertModel of transformers of the same sizes on the same ids.
 Prints a table; with --write puts it into docs/benchmarks.md.
 """
 
@@ -13,12 +14,14 @@ from __future__ import annotations
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import torch
+import transformers
 
 import seqloom
 from benchmarks import report
@@ -75,6 +78,33 @@ def of_loop(model: Any, texts: list[str]) -> float:
     return len(texts) / (time.perf_counter() - began)
 
 
+def transformers_loop(model: Any) -> Callable[[list[str]], float]:
+    """Texts a second of a model of transformers with the sizes and the ids of ours."""
+    config = transformers.BertConfig(
+        vocab_size=model.run.tokenizer.vocabulary_size,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+    )
+    peer = transformers.BertModel(config).eval()  # type: ignore[no-untyped-call]
+
+    @torch.inference_mode()
+    def run(texts: list[str]) -> float:
+        began = time.perf_counter()
+        for text in texts:
+            (ids,) = model.run.tokenizer.encode([text])
+            peer(torch.tensor([ids])).last_hidden_state.mean(dim=1)
+        return len(texts) / (time.perf_counter() - began)
+
+    return run
+
+
+def times(served: list[float], loop: list[float]) -> str:
+    ratio = Spread.of(a / b for a, b in zip(served, loop, strict=True))
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
 def main() -> None:
     options = load_parser(__doc__, requests=16).parse_args()
     torch.set_num_threads(options.threads)
@@ -82,19 +112,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = write_encoder(Path(place) / "encoder")
         model = seqloom.load(folder, "cpu")
+        of_peer = transformers_loop(model)
         with running(serve_command(folder, port), port, options.threads) as url:
             for clients in options.clients:
                 texts = texts_of(clients * options.requests)
-                served, plain = [], []
+                served, plain, peer = [], [], []
                 for _ in range(options.rounds):
                     served.append(of_server(url, texts, clients))
                     plain.append(of_loop(model, texts))
-                ratio = Spread.of(a / b for a, b in zip(served, plain, strict=True))
-                figures[str(clients)] = {"served": served, "loop": plain}
-                shown = [f"{Spread.of(one).median:,.0f}" for one in (served, plain)]
-                times = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-                rows.append([str(clients), *shown, times])
-    header = ["clients", "texts/s, server", "texts/s, loop", "the server is faster by"]
+                    peer.append(of_peer(texts))
+                figures[str(clients)] = {"served": served, "loop": plain, "transformers": peer}
+                shown = [f"{Spread.of(one).median:,.0f}" for one in (served, plain, peer)]
+                rows.append([str(clients), *shown, times(served, plain), times(served, peer)])
+    header = ["clients", "texts/s, server", "our loop", "transformers' loop"]
+    header += ["server / our loop", "server / transformers' loop"]
     text = report.table(header, rows)
     print(text)
     if options.write:
