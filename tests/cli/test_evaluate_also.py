@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Command
 
 from seqloom.native.library import library
+from seqloom.tasks.translation.translator import Translator
 from seqloom.workflows.train import train
 
 compiled = pytest.mark.skipif(
@@ -59,6 +60,17 @@ def test_a_beam_and_a_wider_one(trained: Path, pairs: Path, command: Command) ->
         assert difference["value"] == pytest.approx(wider["metrics"][name] - found[name])
         assert difference["low"] <= difference["value"] <= difference["high"]
     assert wider["differences"]["exact_match"].keys() == {"value"}
+
+
+def test_all_settings_are_checked_before_anything_is_measured(
+    trained: Path, pairs: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "evaluate", lambda *_: pytest.fail("it was measured"))
+    for bad in ("decode.beam=0", "decode.strategy=none", "decode.top_k=3"):
+        also = ("--also", "decode.beam=3", "--also", bad)
+        ran = command("evaluate", trained, pairs / "val.jsonl", *also)
+        assert ran.code == 2
+        assert bad.partition("=")[0] in ran.err
 
 
 @pytest.mark.parametrize(

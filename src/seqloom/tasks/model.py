@@ -133,6 +133,11 @@ class TextModel(TrainedModel):
         super().__init__(run.folder, run.task, run.model, run.model_type)
         self.run = run
 
+    def check(self, verb: str, request: Request, paths: Sequence[str] = ()) -> None:
+        super().check(verb, request, paths)
+        if request.decode:
+            self.run.decode_settings(request.decode)
+
     def decoder(self) -> nn.Module:
         return self.run.decoder(self.run.decode_settings({}))
 

@@ -64,11 +64,17 @@ def evaluate_each(
     if also and not all(Path(path).is_file() or Path(path).is_dir() for path in paths):
         raise UsageError("--also reads the data again, so each must be a file or a folder")
     model = load(folder)
+    changed = {
+        setting: replace(request, decode={**request.decode, **changes})
+        for setting, changes in also.items()
+    }
+    # refused before the work, not after a part of it
+    for other in changed.values():
+        model.check("evaluate", other, paths)
     first = model.evaluate(paths, request)
     others = []
-    for setting, changes in also.items():
-        changed = replace(request, decode={**request.decode, **changes})
-        found = model.evaluate(paths, changed)
+    for setting, other in changed.items():
+        found = model.evaluate(paths, other)
         others.append(Measured(setting, found.metrics, differences(first, found)))
     return first, others
 
