@@ -13,9 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
-from torch import Tensor, nn
+if TYPE_CHECKING:  # the settings of the command line need this module, and no torch
+    from torch import Tensor, nn
 
 Storage = Literal["float32", "bfloat16", "int8"]
 """Of a weight: exactly; its upper half; or whole numbers up to 127 with a scale for each row."""
