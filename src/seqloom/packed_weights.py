@@ -35,7 +35,8 @@ class PackedWeights:
             logits, state = model(tokens, state)
 
     It may be opened again and again, as a generator must that gives up control between its steps. Within
-    another one of the same storage that is open in the same thread it adds nothing: the outer one serves.
+    another one of the same storage that is open in the same thread it adds nothing: the outer one serves,
+    unless this one alone shall go without compiled code.
     """
 
     def __init__(self, storage: Storage = "float32", *, compiled: bool = True) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from tests.models.test_native_gpt import threads
 from torch import Tensor, nn
 
 import seqloom
 from seqloom.config import HeadConfig
-from seqloom.layers import packed_linear
 from seqloom.layers.attention import watched_attention
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer import native_encoder
@@ -35,6 +34,8 @@ from seqloom.testing.tensors import draw_parameters
 from seqloom.workflows.evaluate import evaluate, evaluate_each
 from seqloom.workflows.models import model_of_run
 from seqloom.workflows.train import train
+
+__all__ = ["threads"]
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="the compiled call needs a C++ compiler when the project is installed"
@@ -82,16 +83,6 @@ def inputs_of(stack: Stack, mask: Tensor) -> Tensor:
 def largest_difference(found: Tensor, expected: Tensor) -> float:
     """Relative to the largest number."""
     return float((found.double() - expected).abs().max() / expected.abs().max())
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Each call is worth so many."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    monkeypatch.setattr(packed_linear, "GRAIN", 1)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

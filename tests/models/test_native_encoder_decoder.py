@@ -17,6 +17,7 @@ from tests.models.test_native_gpt import (
     inputs_stay,
     native_steps,
     threads,
+    with_drawn_weights,
 )
 from torch import Tensor, nn
 
@@ -115,13 +116,7 @@ IMPORTED = ("t5", "t5-v1.1-untied", "t5-near", "bart-relu", "bart-untied", "mari
 
 def drawn(kind: type[Model], **changes: Any) -> Model:
     configs: dict[type, Any] = {Transformer: TransformerConfig, T5: T5Config}
-    model = kind(configs[kind](**SMALL | changes)).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            centre = 1.0 if "norm.weight" in name else 0.0
-            parameter.normal_(centre, 0.2, generator=generator)
-    return model
+    return with_drawn_weights(kind(configs[kind](**SMALL | changes)))
 
 
 @pytest.fixture(params=MODELS)

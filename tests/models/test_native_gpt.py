@@ -6,11 +6,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions, generate
@@ -68,14 +68,21 @@ TOLERANCE = 2e-5
 """Of the largest logit."""
 
 
-def drawn(**changes: Any) -> GPT:
-    model = GPT(replace(SMALL, **changes)).eval()
+M = TypeVar("M", bound=nn.Module)
+
+
+def with_drawn_weights(model: M) -> M:
+    """In evaluation mode, its norms' gains near 1."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if "norm.weight" in name else 0.0
             parameter.normal_(centre, 0.2, generator=generator)
-    return model
+    return model.eval()
+
+
+def drawn(**changes: Any) -> GPT:
+    return with_drawn_weights(GPT(replace(SMALL, **changes)))
 
 
 @pytest.fixture(params=MODELS)

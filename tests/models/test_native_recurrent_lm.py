@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ from seqloom.decoding.strategies import BeamSearch
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.native_step import NativeRecurrentStep
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
+from seqloom.models.seq2seq import Seq2Seq
 from seqloom.native.library import OFF, library
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import next_logits, select_rows, target_log_probs
@@ -120,7 +121,10 @@ def test_texts_are_the_same(
     assert len(native_steps) == compiled_steps
 
 
-def rounded(model: RecurrentLM, storage: Storage) -> RecurrentLM:
+M = TypeVar("M", RecurrentLM, Seq2Seq)
+
+
+def rounded(model: M, storage: Storage) -> M:
     """The float64 model that has the weights that are stored."""
     twin = copy.deepcopy(model)
     with torch.no_grad():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.test_native_gpt import STORAGES, assert_close, inputs_stay, threads
-from tests.models.test_native_recurrent_lm import native_steps
+from tests.models.test_native_recurrent_lm import native_steps, rounded
 from torch import Tensor, nn
 
 from seqloom.config import DecodeConfig
@@ -32,11 +32,9 @@ from seqloom.protocols import (
 )
 from seqloom.runs.quantised_weights import (
     QuantisedEncoderDecoder,
-    stored_weights,
     why_not_compiled,
 )
 from seqloom.shapes import IGNORE
-from seqloom.stored_weight import QuantisedWeight
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
 __all__ = ["inputs_stay", "native_steps", "threads"]
@@ -180,15 +178,6 @@ def test_texts_are_the_same(
     library.cache_clear()
     assert found == expected
     assert len(native_steps) == compiled_steps
-
-
-def rounded(model: Seq2Seq, storage: Storage) -> Seq2Seq:
-    """The float64 model that has the weights that are stored."""
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        for weight in stored_weights(twin):
-            weight.copy_(QuantisedWeight.of(weight, storage).restored())
-    return twin.double()
 
 
 @pytest.mark.usefixtures("inputs_stay")

@@ -38,9 +38,6 @@ PROCESSORS: dict[str, ProcessorFactory] = {}
 BLOCK = 64
 """Tokens of a block in `most_likely`."""
 
-FEW = 64
-"""So many values are sorted as fast as the largest of them are found."""
-
 MANY = 256
 """So many of the likeliest tokens are no longer found faster than all."""
 
@@ -328,9 +325,6 @@ def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 1:
         largest, index = values.max(dim=-1, keepdim=True)  # the first of equals
         return largest, index
-    if values.shape[1] <= FEW:
-        largest, index = values.sort(dim=-1, descending=True, stable=True)
-        return largest[:, :k], index[:, :k]
     # topk may take any of several equals, in any order; one more than k shows whether there are any at the
     # border
     largest, index = values.topk(min(k + 1, values.shape[1]), dim=-1)

@@ -88,6 +88,13 @@ def missing() -> bool:
     return library() is None and os.environ.get(OFF) != "0"
 
 
+def why_missing(what: str) -> str:
+    """Why there is no compiled `what`, as a clause; empty if there is a library."""
+    if missing():
+        return f"the compiled {what} is missing, which this makes: python -m seqloom.native"
+    return f"{OFF}=0 forbids the compiled {what}" if library() is None else ""
+
+
 def decoding_functions() -> DecodingFunctions | None:
     """None where `library` is, and where torch alone shall decode."""
     loaded, weights = library(), current()

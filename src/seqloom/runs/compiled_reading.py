@@ -12,7 +12,7 @@ from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.t5 import T5
 from seqloom.models.transformer import Transformer
 from seqloom.models.vit import ViT
-from seqloom.native.library import library, missing
+from seqloom.native.library import why_missing
 
 READERS = (Bert, Electra, EncoderWithHead, ViT)
 """Models that write nothing: `decode.weights` is how they read."""
@@ -23,10 +23,8 @@ def why_not_read(model: nn.Module) -> str:
     stack = _stack_of(model)
     if stack is None:
         return "only Transformer encoders (bert, vit, t5) have a compiled call"
-    if missing():
-        return "the compiled call is missing, which this makes: python -m seqloom.native"
-    if library() is None:
-        return "SEQLOOM_NATIVE=0 forbids the compiled call"
+    if problem := why_missing("call"):
+        return problem
     reason = why_not(stack)
     return f"this model has no compiled call: {reason}" if reason else ""
 

@@ -33,7 +33,7 @@ from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.t5 import T5
 from seqloom.models.transformer import Transformer
-from seqloom.native.library import library, missing
+from seqloom.native.library import why_missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import (
     EncoderDecoder,
@@ -57,10 +57,8 @@ def why_not_compiled(model: object) -> str:
     """Why a step of decoding is not one compiled call, as a clause; empty if it is."""
     if not isinstance(model, Compiled):
         return f"only {', '.join(COMPILED)} have a compiled step"
-    if missing():
-        return "the compiled step is missing, which this makes: python -m seqloom.native"
-    if library() is None:
-        return "SEQLOOM_NATIVE=0 forbids the compiled step"
+    if problem := why_missing("step"):
+        return problem
     if isinstance(model, GPT):
         reason = why_not(model.stack)
     elif isinstance(model, Transformer | T5):

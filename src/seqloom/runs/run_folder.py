@@ -140,7 +140,7 @@ class LoadedRun:
     """The model with weights in fewer bits, once it was asked for."""
 
     @cached_property
-    def kept(self) -> KeptWeights:
+    def kept_weights(self) -> KeptWeights:
         """What its model reads faster."""
         return KeptWeights(self.model)
 

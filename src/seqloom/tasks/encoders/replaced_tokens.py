@@ -107,7 +107,7 @@ class ReplacedTokenFinder(TextModel):
         """Of each token of each row, special ones included."""
         found: list[list[float]] = [[] for _ in rows]
         for batch in batches([len(row) for row in rows], device_of(self.discriminator)):
-            with self.run.kept.of():
+            with self.run.kept_weights.of():
                 hidden, _ = encoded(self.discriminator, [rows[index] for index in batch])
             scores = self.discriminator.logits(hidden).double().sigmoid().tolist()
             for index, of_row in zip(batch, scores, strict=True):

@@ -157,7 +157,7 @@ class SentenceEncoder(ExplainedModel):
         read = [index for index, row in enumerate(rows) if row]
         for batch in batches([len(rows[index]) for index in read], device_of(self.encoder)):
             indices = [read[position] for position in batch]
-            with self.run.kept.of(self.storage):
+            with self.run.kept_weights.of(self.storage):
                 pooled = self._pooled([rows[index] for index in indices])
             vectors[indices] = pooled.float().cpu().numpy()
         return vectors, sum(len(text_ids) > self.room for text_ids in ids)

@@ -231,7 +231,7 @@ class MaskFiller(ExplainedModel):
         """One for each text. `wanted` are the indices of those with masks; others are not answered."""
         found: list[list[tuple[Candidate, ...]]] = [[] for _ in texts]
         for batch in batches([len(ids[i]) for i in wanted], device_of(self.bert)):
-            with self.run.kept.of():
+            with self.run.kept_weights.of():
                 logits, places = self._logits([ids[wanted[index]] for index in batch])
             best = logits.double().softmax(dim=-1).topk(min(n_best, logits.shape[-1]), dim=-1)
             lists = zip(places, best.indices.tolist(), best.values.tolist(), strict=True)

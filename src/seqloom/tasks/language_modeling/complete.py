@@ -262,10 +262,9 @@ class _Search:
             else:
                 self._add(row.text, True, ends[index])
         if in_last_word:
-            for index, broken in zip(
-                in_last_word, self._break(lexicon, mass, in_last_word), strict=True
-            ):
-                self._add(rows[index].text, False, ends[index] + broken)
+            word_ends = self._take_word_ends(lexicon, mass, in_last_word)
+            for index, word_end in zip(in_last_word, word_ends, strict=True):
+                self._add(rows[index].text, False, ends[index] + word_end)
         values, places = mass.flatten().topk(min(max(self._bounds.rows, self._n), mass.numel()))
         grown = []
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
@@ -301,13 +300,13 @@ class _Search:
         mass.copy_(kept)
         self._typed += float(mass[over].sum())
 
-    def _break(self, lexicon: Lexicon, mass: Tensor, rows: list[int]) -> list[float]:
-        """The mass of tokens before which a word ends, of these rows; it is taken from them."""
+    def _take_word_ends(self, lexicon: Lexicon, mass: Tensor, rows: list[int]) -> list[float]:
+        """How much mass of each of these rows is on tokens before which a word ends; `mass` loses it."""
         breaks = _BREAKS[lexicon.first_bytes].to(mass.dtype)
         chosen = mass if len(rows) == len(mass) else mass[rows]
-        broken: list[float] = (chosen @ breaks).tolist()
+        word_ends: list[float] = (chosen @ breaks).tolist()
         mass[rows] = chosen * (1 - breaks)
-        return broken
+        return word_ends
 
     def _add(self, text: bytes, ended: bool, mass: float) -> None:
         if mass > 0:

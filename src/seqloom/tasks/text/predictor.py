@@ -137,7 +137,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
         return self.head_task.answers_to(examples, dataset, self._outputs(dataset))
 
     def _outputs(self, dataset: EncodedDataset, work: LongWork | None = None) -> HeadOutputs:
-        with self.run.kept.of(self.storage):
+        with self.run.kept_weights.of(self.storage):
             return predict_dataset(self.encoder, dataset, work)
 
     def _answered(
