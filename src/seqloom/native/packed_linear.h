@@ -97,6 +97,7 @@ struct PackedLinear { // as `LinearArguments` in packed_linear.py
   long inputs, outputs, rounds_inputs;
 
   static constexpr int REGISTERS = BYTES == 64 ? 28 : 14; // for sums
+  static constexpr long AHEAD = 24; // vectors between the weights that are multiplied and those that are fetched
   // Strips that are multiplied with M rows at once.
   static constexpr int wide(long rows) { return 8 * rows <= REGISTERS ? 8 : 4 * rows <= REGISTERS ? 4 : 2; }
 
@@ -172,15 +173,20 @@ private:
     for (int s = 0; s < S; s++)
 #pragma GCC unroll 16
       for (int m = 0; m < M; m++) sum[s][m] = Vector<float>{};
-    for (long in = 0; in < inputs; in++)
+    for (long in = 0; in < inputs; in++) {
+      Vector<float> weights[S];
 #pragma GCC unroll 16
-      for (int s = 0; s < S; s++) {
-        Vector<float> weights;
-        if constexpr (TOGETHER == 1) weights = widened(at + s * size + in * LANES<float>);
-        else weights = one_of_four(at + s * size + in / 4 * BYTES, in % 4);
+      for (int s = 0; s < S; s++)
+        if constexpr (TOGETHER == 1) {
+          const W* const from = at + s * size + in * LANES<float>;
+          __builtin_prefetch(from + AHEAD * LANES<float>);
+          weights[s] = widened(from);
+        } else weights[s] = one_of_four(at + s * size + in / 4 * BYTES, in % 4);
 #pragma GCC unroll 16
-        for (int m = 0; m < M; m++) sum[s][m] += weights * x[m][in];
-      }
+      for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+        for (int s = 0; s < S; s++) sum[s][m] += weights[s] * x[m][in];
+    }
 #pragma GCC unroll 16
     for (int s = 0; s < S; s++)
 #pragma GCC unroll 16
