@@ -129,6 +129,10 @@ class AttentionScores(WatchedAttention):
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """query `(rows, ..., query_width)`, keys `(rows, source, width)` -> `(rows, ..., source)`."""
 
+    def query_maps(self) -> list[nn.Module]:
+        """The linear maps that read a query."""
+        return []
+
     def weights(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """`(rows, ..., source)`, 0 where the mask `(rows, ..., source)` is false."""
         return self.seen(attention_weights(self.scores(query, keys), mask))
@@ -143,6 +147,9 @@ class AdditiveScores(AttentionScores):
         self.query = nn.Linear(query_width, width)
         self.memory = nn.Linear(memory_width, width, bias=False)
         self.score = nn.Linear(width, 1, bias=False)
+
+    def query_maps(self) -> list[nn.Module]:
+        return [self.query]
 
     def keys(self, memory: Tensor) -> Tensor:
         """`(inputs, source, memory_width)` -> `(inputs, source, width)`: U h."""

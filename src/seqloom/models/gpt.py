@@ -31,9 +31,11 @@ from seqloom.layers.transformer.key_value_cache import (
     extend_cache,
     mask_and_positions,
 )
+from seqloom.layers.transformer.native_stack import why_not
 from seqloom.layers.transformer.native_step import read_token, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
+from seqloom.models.compiled import CompiledModel
 from seqloom.models.config_checks import (
     ActivationName,
     Epsilon,
@@ -149,7 +151,7 @@ SIZES, ABOUT = named_sizes("gpt")
 
 
 @final
-class GPT(nn.Module):
+class GPT(CompiledModel):
     """Embedding and positions, blocks, output. A `NeuralDecodable`."""
 
     carries = False
@@ -186,6 +188,12 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+    def why_no_step(self) -> str:
+        return why_not(self.stack)
+
+    def why_not_stored(self) -> str:
+        return "" if self.config.output == "full" else "only model.output=full can be stored so"
 
     def read(
         self, tokens: Tensor, state: KeyValueCache | None = None

@@ -41,6 +41,7 @@ from seqloom.layers.recurrent.stack import (
     RecurrentStackConfig,
 )
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
+from seqloom.models.compiled import CompiledRecurrentModel
 from seqloom.models.config_checks import (
     ZERO,
     CellName,
@@ -206,7 +207,7 @@ class RecurrentLMState(NamedTuple):
 
 
 @final
-class RecurrentLM(nn.Module):
+class RecurrentLM(CompiledRecurrentModel):
     """Embedding, layers, output. A `NeuralDecodable`; the first state is zeros."""
 
     context = None
@@ -218,37 +219,46 @@ class RecurrentLM(nn.Module):
         super().__init__()
         self.config = c = config
         self.embedding: nn.Embedding | OneHot
+        tied = None
         if c.embedding == "one-hot":
             self.embedding = OneHot(c.vocabulary_size)
         else:
             self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
+            tied = self.embedding.weight if c.tie_output else None
         self.stacks: list[RecurrentStack] = c.stacks()
         self.layers = nn.ModuleList(self.stacks)
         self.to_output: nn.Module = nn.Identity()
-        if c.tie_output and c.top_width != c.embedding_width:
+        self.has_map = c.tie_output and c.top_width != c.embedding_width
+        if self.has_map:
             self.to_output = nn.Linear(c.top_width, c.embedding_width, bias=False)
-        self.output = self._make_output()
+        self.output = self._make_output(tied)
 
-    def _make_output(self) -> OutputLayer:
+    def _make_output(self, tied: Tensor | None) -> OutputLayer:
         c = self.config
-        tied = None
-        if c.tie_output and isinstance(self.embedding, nn.Embedding):
-            tied = self.embedding.weight
         width = c.embedding_width if c.tie_output else c.top_width
+        if c.maxent:
+            full = FullOutput(width, c.vocabulary_size, tied, suppressed=c.suppressed_ids)
+            return MaxEntOutput(full, c.vocabulary_size, c.maxent, c.maxent_size)
         options = OutputOptions(
             c.output, c.output_samples, c.output_alpha, c.output_cutoffs, c.suppressed_ids
         )
-        output = make_output(options, width, c.vocabulary_size, tied=tied)
-        if c.maxent and isinstance(output, FullOutput):
-            return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
-        return output
+        return make_output(options, width, c.vocabulary_size, tied=tied)
+
+    def why_no_step(self) -> str:
+        if self.config.maxent is not None:
+            return "its output reads the last tokens (MaxEnt)"
+        return super().why_no_step()
+
+    def why_not_stored(self) -> str:
+        return "" if self.config.output == "full" else "only model.output=full can be stored so"
 
     def parts(self) -> RecurrentParts:
         """All before the output layer."""
         c = self.config
         start = c.bos_id if c.documents == "separate" else c.pad_id
-        return RecurrentParts(self.embedding, self.stacks, self.to_output, c.pad_id, start)
+        to_output = self.to_output if self.has_map else None
+        return RecurrentParts(self.embedding, self.stacks, to_output, c.pad_id, start)
 
     def start(self, rows: int) -> RecurrentLMState:
         """The state before the first token."""

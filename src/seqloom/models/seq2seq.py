@@ -35,6 +35,7 @@ from seqloom.layers.recurrent.stack import (
     stack_states,
 )
 from seqloom.layers.transformer.key_value_cache import embed_tokens
+from seqloom.models.compiled import CompiledRecurrentModel
 from seqloom.models.config_checks import (
     ZERO,
     CellName,
@@ -220,7 +221,7 @@ class Seq2SeqState(NamedTuple):
 
 
 @final
-class Seq2Seq(nn.Module):
+class Seq2Seq(CompiledRecurrentModel):
     """Encoder, bridge, decoder, readout, output. A `NeuralDecodable`; `encode` makes its first state."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
@@ -264,7 +265,7 @@ class Seq2Seq(nn.Module):
         if self.reads_context or (self.readout.kind != "none" and self.readout.reads_context):
             from_current = self.attention is not None and c.attends_from_current
             context = ContextParts(self.attention, c.memory_width, from_current)
-        to_output = nn.Identity() if self.readout.kind == "none" else self.readout.linear
+        to_output = None if self.readout.kind == "none" else self.readout.linear
         return RecurrentParts(
             self.target_embedding,
             [self.decoder],

@@ -34,9 +34,11 @@ from seqloom.layers.transformer.key_value_cache import (
     mask_and_positions,
 )
 from seqloom.layers.transformer.native_encoder import encode
+from seqloom.layers.transformer.native_stack import why_not
 from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import RelativeBias
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
+from seqloom.models.compiled import CompiledModel
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
@@ -129,7 +131,7 @@ SIZES, ABOUT = named_sizes("t5")
 
 
 @final
-class T5(nn.Module):
+class T5(CompiledModel):
     """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
 
     def __init__(self, config: T5Config) -> None:
@@ -166,6 +168,9 @@ class T5(nn.Module):
                     inner = c.heads * (c.head_width or c.width // c.heads)
                     with torch.no_grad():
                         parameter[:inner] /= math.sqrt(inner // c.heads)
+
+    def why_no_step(self) -> str:
+        return why_not(self.decoder)
 
     def encode(self, source: Tensor) -> DecoderState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.

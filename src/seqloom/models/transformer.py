@@ -31,9 +31,11 @@ from seqloom.layers.transformer.key_value_cache import (
     mask_and_positions,
 )
 from seqloom.layers.transformer.native_encoder import encode
+from seqloom.layers.transformer.native_stack import why_not
 from seqloom.layers.transformer.native_step import read_target, run_stack
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
 from seqloom.layers.transformer.token_embedding import TokenEmbedding
+from seqloom.models.compiled import CompiledModel
 from seqloom.models.config_checks import (
     ActivationName,
     Count,
@@ -135,7 +137,7 @@ SIZES, ABOUT = named_sizes("transformer")
 
 
 @final
-class Transformer(nn.Module):
+class Transformer(CompiledModel):
     """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -186,6 +188,9 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(parameter)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+    def why_no_step(self) -> str:
+        return why_not(self.decoder)
 
     def encode(self, source: Tensor) -> DecoderState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.

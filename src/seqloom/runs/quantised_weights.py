@@ -15,24 +15,13 @@ from torch import Tensor, nn
 from seqloom.errors import FolderError
 from seqloom.interop.checkpoint import assign
 from seqloom.interop.tensor_mapping import unique_tensors
-from seqloom.layers.linear import Linear
-from seqloom.layers.outputs.maxent import MaxEntOutput
 from seqloom.layers.outputs.softmax import (
     CHUNK,
     FullOutput,
     at_positions,
     select_trained,
 )
-from seqloom.layers.packed_linear import packed_linear
-from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.native_step import prepare_step
-from seqloom.layers.recurrent.native_step import why_not as why_not_recurrent
-from seqloom.layers.transformer.native_stack import why_not
-from seqloom.models.gpt import GPT
-from seqloom.models.recurrent_lm import RecurrentLM
-from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.t5 import T5
-from seqloom.models.transformer import Transformer
+from seqloom.models.compiled import CompiledModel
 from seqloom.native.library import why_missing
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.protocols import (
@@ -49,52 +38,29 @@ from seqloom.training.checkpoints import check_weights, read_tensors, tensors_in
 
 COMPILED = ("gpt", "recurrent_lm", "seq2seq", "transformer", "t5")
 """The families that have a compiled step of decoding."""
-Compiled = GPT | RecurrentLM | Seq2Seq | Transformer | T5
-"""Their models."""
 
 
-def why_not_compiled(model: object) -> str:
-    """Why a step of decoding is not one compiled call, as a clause; empty if it is."""
-    if not isinstance(model, Compiled):
+def why_not_compiled(model: object, *, stored: bool = False) -> str:
+    """Why a step of decoding is not one compiled call, as a clause; empty if it is. `stored`: from weights in
+    fewer bits."""
+    if not isinstance(model, CompiledModel):
         return f"only {', '.join(COMPILED)} have a compiled step"
+    if stored and (reason := model.why_not_stored()):
+        return reason
     if problem := why_missing("step"):
         return problem
-    if isinstance(model, GPT):
-        reason = why_not(model.stack)
-    elif isinstance(model, Transformer | T5):
-        reason = why_not(model.decoder)
-    elif isinstance(model, RecurrentLM) and model.config.maxent is not None:
-        reason = "its output reads the last tokens (MaxEnt)"
-    else:
-        reason = why_not_recurrent(model.parts())
+    reason = model.why_no_step()
     return f"this model has no compiled step: {reason}" if reason else ""
 
 
 def why_not_quantised(model: object) -> str:
     """Why this model cannot be decoded from weights in fewer bits, as a clause; empty if it can."""
-    if isinstance(model, GPT | RecurrentLM) and not isinstance(
-        model.output, FullOutput | MaxEntOutput
-    ):
-        return "only model.output=full can be stored so"
-    return why_not_compiled(model)
+    return why_not_compiled(model, stored=True)
 
 
-def stored_weights(model: Compiled) -> list[Tensor]:
+def stored_weights(model: CompiledModel) -> list[Tensor]:
     """The weights that are in fewer bits; a tied one once. Of a recurrent encoder only the embedding."""
-    kinds: tuple[type[nn.Module], ...] = (FullOutput, nn.Embedding)
-    layers: list[RecurrentLayer] = []
-    others: list[nn.Module] = []
-    if isinstance(model, RecurrentLM | Seq2Seq):
-        layers, others = model.parts().layers(), model.parts().linear_maps()
-    else:
-        kinds, others = (Linear, FullOutput), [model.embedding]
-        others += [model.source_embedding] if isinstance(model, Transformer) else []
-    modules: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
-    weights: list[Tensor] = [module.weight for module in (*modules, *others)]
-    for layer in layers:
-        weights += (layer.weight_x, layer.weight_h)
-        weights += [] if layer.weight_p is None else [layer.weight_p]
-    return list({id(weight): weight for weight in weights}.values())
+    return list({id(weight): weight for weight in model.storable_weights()}.values())
 
 
 def model_by_torch(model: nn.Module) -> ModelWithWeights:
@@ -147,11 +113,7 @@ class QuantisedModel(ModelWithWeights):
         super().__init__(model, PackedWeights(storage))
         self.output = QuantisedOutput(model.output, self._weights)
         with self._weights, torch.inference_mode():
-            if isinstance(model, RecurrentLM | Seq2Seq):
-                prepare_step(model, model.parts)
-            else:
-                for weight in stored_weights(model):
-                    packed_linear(self._weights, weight)
+            model.pack(self._weights)
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As that of the model."""
@@ -177,9 +139,8 @@ class QuantisedEncoderDecoder(QuantisedModel):
 class QuantisedOutput(nn.Module):
     """The output layer of `QuantisedModel`, for decoding and scoring."""
 
-    def __init__(self, output: nn.Module, weights: PackedWeights) -> None:
+    def __init__(self, output: FullOutput, weights: PackedWeights) -> None:
         super().__init__()
-        assert isinstance(output, FullOutput)
         self._output = output
         self._weights = weights
 
@@ -205,7 +166,7 @@ class QuantisedOutput(nn.Module):
         return at_positions(torch.cat(parts), places, targets)
 
 
-def store(model: Compiled, storage: Storage) -> None:
+def store(model: CompiledModel, storage: Storage) -> None:
     """Makes the weights of a model those in fewer bits; of a model on the meta device nothing but their
     types."""
     stored = {
@@ -218,7 +179,7 @@ def store(model: Compiled, storage: Storage) -> None:
                 setattr(module, name, stored[id(parameter)])
 
 
-def read_stored(empty: Compiled, storage: Storage, path: Path) -> None:
+def read_stored(empty: CompiledModel, storage: Storage, path: Path) -> None:
     """Makes a model on the meta device that of a file in which weights are in fewer bits. Raises FolderError
     if the file is damaged or another model's."""
     store(empty, storage)

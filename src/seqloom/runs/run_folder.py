@@ -68,6 +68,8 @@ from seqloom.interop.pretrained import (
 from seqloom.interop.weights import INDEX
 from seqloom.json_values import JsonObject, as_object, as_text, field_of
 from seqloom.models import family_name, model_family
+from seqloom.models.compiled import CompiledModel
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.prompt_tuning import prompt_tuned
 from seqloom.packed_weights import KeptWeights, Storage
 from seqloom.plugins import plugins_used, require_plugins
@@ -79,7 +81,6 @@ from seqloom.runs.decoding_options import idle_decoding
 from seqloom.runs.frozen_base import PROMPT, FrozenBase
 from seqloom.runs.quantised_weights import (
     COMPILED,
-    Compiled,
     QuantisedModel,
     keep_in_file,
     model_by_torch,
@@ -144,6 +145,16 @@ class LoadedRun:
         """What its model reads faster."""
         return KeptWeights(self.model)
 
+    @property
+    def with_head(self) -> EncoderWithHead | None:
+        """The model, where it is an encoder with a head."""
+        return self.model if isinstance(self.model, EncoderWithHead) else None
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether its model writes nothing, so that `decode.weights` is how it reads."""
+        return isinstance(self.model, READERS)
+
     def decode_settings(self, changes: Mapping[str, object]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
         change nothing."""
@@ -177,7 +188,7 @@ class LoadedRun:
             return why_not_compiled(self.model)
         if settings.engine == "auto":
             return ""
-        if not isinstance(self.model, Compiled):
+        if not isinstance(self.model, CompiledModel):
             return f"only {', '.join(COMPILED)} have a compiled step"
         if settings.weights != "float32":
             return f"decode.weights={settings.weights} needs the compiled step"
@@ -186,8 +197,7 @@ class LoadedRun:
     def _why_not_quantised(self, storage: Storage) -> str:
         if self.storage not in ("float32", storage):
             return f"the folder has its weights in {self.storage}, which may be named too"
-        reads = isinstance(self.model, READERS)
-        return why_not_read(self.model) if reads else why_not_quantised(self.model)
+        return (why_not_read if self.only_reads else why_not_quantised)(self.model)
 
 
 @final
@@ -586,7 +596,7 @@ def _model_of(content: JsonObject, folder: Path, weights: Path) -> nn.Module:
         # nothing is allocated before the sizes are known to fit the weights
         empty = empty_model(model_class, config)
         if (storage := content.get(STORAGE)) is not None:
-            if storage not in DTYPES or not isinstance(empty, Compiled):
+            if storage not in DTYPES or not isinstance(empty, CompiledModel):
                 raise UsageError(
                     f"{STORAGE} must be bfloat16 or int8, of {', '.join(COMPILED)}, but is"
                     f" {printable(str(storage))} of {model_type}"

@@ -20,7 +20,7 @@ from seqloom.models.t5 import T5
 from seqloom.models.transformer import Transformer
 from seqloom.protocols import FittedModel, Task
 from seqloom.registry import all_tasks, hub_task, task_to_train
-from seqloom.runs.compiled_reading import READERS, why_not_read
+from seqloom.runs.compiled_reading import why_not_read
 from seqloom.runs.new_model import FROM_DATA, FROM_TOKENIZER, size_fields
 from seqloom.runs.quantised_weights import why_not_compiled
 from seqloom.runs.run_folder import load_run
@@ -86,9 +86,9 @@ def model_of_run(folder: str) -> dict[str, str]:
     """What the model of texts in a run folder is, and how it reads and decodes. Raises as `load_run`."""
     run = load_run(folder)
     reasons = {}
-    if isinstance(run.model, (*READERS, T5, Transformer)):
+    if run.only_reads or isinstance(run.model, T5 | Transformer):
         reasons["reading"] = why_not_read(run.model)
-    if not isinstance(run.model, READERS):
+    if not run.only_reads:
         reasons["step of decoding"] = why_not_compiled(run.model)
     kind = torch.backends.cpu.get_cpu_capability()
     said = {

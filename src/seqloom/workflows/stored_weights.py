@@ -9,8 +9,9 @@ from seqloom import files
 from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
+from seqloom.models.compiled import CompiledModel
 from seqloom.runs import run_folder
-from seqloom.runs.quantised_weights import COMPILED, Compiled, store
+from seqloom.runs.quantised_weights import COMPILED, store
 from seqloom.runs.settings import run_config_in
 from seqloom.runs.write_run import write_finished_run
 from seqloom.stored_weight import DTYPES
@@ -24,7 +25,7 @@ def export_stored(folder: str, out: str, weights: str) -> dict[str, object]:
         raise UsageError(f"--weights must be int8 or bfloat16, but is {printable(weights)}")
     run_folder.require_whole_model(folder, "weights are rounded once")
     storage, run = weights, run_folder.load_run(folder, "cpu")
-    if not isinstance(run.model, Compiled):
+    if not isinstance(run.model, CompiledModel):
         raise UsageError(
             f"--weights is for {', '.join(COMPILED)}, but this is {run.model_type}; leave it out"
         )

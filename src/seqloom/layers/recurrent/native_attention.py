@@ -66,15 +66,16 @@ class NativeAttention:
             width=context.width,
             key_width=context.width if context.scores is None else state_width,
         )
-        if isinstance(context.scores, AdditiveScores):
-            query, score = context.scores.query, context.scores.score.weight.detach().contiguous()
-            packed, bias = packed_linear(weights, query.weight), query.bias.detach()
-            self._alive = packed, bias, score
-            self._arguments.key_width = query.out_features
-            self._arguments.query, self._arguments.score = packed.arguments(bias), score.data_ptr()
-            self._arguments.scores = SCORES.index("additive")
-        elif context.scores is not None:
-            self._arguments.scores = SCORES.index("products")
+        match context.scores:
+            case AdditiveScores(query=query, score=score):
+                packed, bias = packed_linear(weights, query.weight), query.bias.detach()
+                v = score.weight.detach().contiguous()
+                self._alive = packed, bias, v
+                self._arguments.key_width = query.out_features
+                self._arguments.query, self._arguments.score = packed.arguments(bias), v.data_ptr()
+                self._arguments.scores = SCORES.index("additive")
+            case AttentionScores():
+                self._arguments.scores = SCORES.index("products")
 
     def watched(self) -> bool:
         """Whether somebody looks at the weights of attention."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.attention import AdditiveScores
+from seqloom.layers.attention import AttentionScores
 from seqloom.layers.packed_linear import (
     LinearArguments,
     is_readable,
@@ -78,7 +78,7 @@ class RecurrentParts(NamedTuple):
 
     embedding: nn.Module
     stacks: Sequence[RecurrentStack]
-    to_output: nn.Module
+    to_output: nn.Module | None
     pad: int
     start: int
     """The id that begins a document; where none does, that of `<pad>`."""
@@ -93,15 +93,27 @@ class RecurrentParts(NamedTuple):
     def linear_maps(self) -> list[nn.Module]:
         """Those of a step."""
         gates = [cast("HighwayGate", gate) for stack in self.stacks for gate in stack.highways]
-        maps = [self.to_output, *(gate.linear for gate in gates)]
-        if self.context is not None and isinstance(self.context.scores, AdditiveScores):
-            maps.append(self.context.scores.query)
-        return [one for one in maps if not isinstance(one, nn.Identity)]
+        maps: list[nn.Module] = [gate.linear for gate in gates]
+        maps += [] if self.to_output is None else [self.to_output]
+        return maps + ([] if self.scores is None else self.scores.query_maps())
+
+    @property
+    def scores(self) -> AttentionScores | None:
+        """Of a decoder with attention."""
+        return None if self.context is None else self.context.scores
 
     def modules(self) -> list[nn.Module]:
         """All that has weights."""
-        scores = None if self.context is None else self.context.scores
-        return [*self.stacks, self.embedding, self.to_output, *([] if scores is None else [scores])]
+        optional = (self.to_output, self.scores)
+        return [*self.stacks, self.embedding, *(one for one in optional if one is not None)]
+
+    def weights(self) -> list[Tensor]:
+        """Those that a step multiplies by, the embedding left out."""
+        weights = [cast("nn.Linear", each).weight for each in self.linear_maps()]
+        for layer in self.layers():
+            weights += [layer.weight_x, layer.weight_h]
+            weights += [] if layer.weight_p is None else [layer.weight_p]
+        return list[Tensor](weights)
 
 
 def read_token(
@@ -223,9 +235,10 @@ class NativeRecurrentStep:
         else:
             self._arguments.stored = self._linear(embedding)
         self._arguments.maxout = parts.maxout
-        if isinstance(parts.to_output, nn.Linear):
-            self._arguments.to_output = self._linear(parts.to_output.weight, parts.to_output.bias)
-            self._width = parts.to_output.out_features // (2 if parts.maxout else 1)
+        if parts.to_output is not None:
+            to_output = cast("nn.Linear", parts.to_output)
+            self._arguments.to_output = self._linear(to_output.weight, to_output.bias)
+            self._width = to_output.out_features // (2 if parts.maxout else 1)
         self._attention: NativeAttention | None = None
         if parts.context is not None:
             state_width = self._layers[-1].output_width
