@@ -42,6 +42,15 @@ def several_texts(value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def as_texts(value: object) -> list[str] | None:
+    """A list or tuple of texts; None for anything else."""
+    match value:
+        case list() | tuple():
+            texts = [text for item in value if (text := as_text(item)) is not None]
+            return texts if len(texts) == len(value) else None
+    return None
+
+
 def as_list(value: object) -> list[object] | None:
     """A list; None for anything else."""
     return value if isinstance(value, list) else None

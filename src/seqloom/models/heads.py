@@ -25,7 +25,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, final, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -121,6 +123,14 @@ class Head(nn.Module):
             )
         self.weights.copy_(weights)
 
+    def start_from(self, targets: NDArray[np.generic]) -> None:
+        """Sets what a new head takes from the targets of the training."""
+
+    def pooled(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """hidden `(rows, steps, width)`, mask `(rows, steps)` -> one state of each row, `(rows, width)`: that
+        which the scores read, or where they read many the mean."""
+        return pool_states("mean", hidden, mask)
+
     def cross_entropy(self, scores: Tensor, targets: Tensor, smoothing: float) -> Loss:
         """scores `(..., labels)`, targets `(...)` with IGNORE -> their loss, weighted where labels have
         weights."""
@@ -162,15 +172,16 @@ class PooledHead(Head):
         self.pooling, self.directions = head.pooling, directions
         self.attention = AttentionPooling(width) if head.pooling == "attention" else None
 
+    def pooled(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        return pool_states(self.pooling, hidden, mask, self.directions, self.attention)
+
     def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         return self.score(self._states(hidden, batch))
 
     def _states(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs
         `(examples, 4 width)`, of those whose cosine is taken `(examples, 1)`."""
-        states = pool_states(
-            self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention
-        )
+        states = self.pooled(hidden, batch.tokens >= 0)
         if self.pair == "joined":
             return states
         u, v = states[::2], states[1::2]
@@ -226,6 +237,10 @@ class MultiLabelHead(PooledHead):
 @final
 class RegressionHead(PooledHead):
     """A number. The loss is (score - target)², not in nats; smoothing has no meaning here."""
+
+    def start_from(self, targets: NDArray[np.generic]) -> None:
+        numbers = torch.from_numpy(np.asarray(targets))
+        self.initialise_bias(numbers[numbers.isfinite()])
 
     @torch.no_grad()
     def initialise_bias(self, targets: Tensor) -> None:

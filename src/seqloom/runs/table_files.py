@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from seqloom.errors import MissingExtraError, UsageError, printable
 from seqloom.files import atomic_file, json_line
+from seqloom.json_values import as_texts
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 """How the name of a table ends."""
@@ -77,8 +78,8 @@ def _cell(value: object) -> str:
             return value
         case bool() | int() | float():
             return str(value)
-        case list() | tuple() if all(isinstance(item, str) for item in value):
-            return " ".join(value)
+    if (texts := as_texts(value)) is not None:
+        return " ".join(texts)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

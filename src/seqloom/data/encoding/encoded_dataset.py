@@ -196,6 +196,15 @@ class EncodedDataset:
             return examples
         return [example for number, example in enumerate(examples) if number not in self.left_out]
 
+    @property
+    def flat_targets(self) -> NDArray[np.generic]:
+        """Those of all items; the tags of all words, one after the other."""
+        match self.targets:
+            case SequenceArray(values=values):
+                return values
+            case of_items:
+                return of_items
+
     @cached_property
     def costs(self) -> NDArray[np.int64]:
         """`(items,)`: the steps of each: its rows times the longest."""
@@ -217,10 +226,11 @@ class EncodedDataset:
         tokens = self.tokens.padded(rows, -1)
         steps = torch.arange(tokens.shape[1])
         segments = (steps >= torch.from_numpy(self.second_start[rows])[:, None]) & (tokens >= 0)
-        if isinstance(self.targets, SequenceArray):
-            targets = self.targets.padded(items, IGNORE)
-        else:
-            targets = torch.from_numpy(np.asarray(self.targets[items]))
+        match self.targets:
+            case SequenceArray() as tags:
+                targets = tags.padded(items, IGNORE)
+            case of_items:
+                targets = torch.from_numpy(np.asarray(of_items[items]))
         characters = torch.zeros(*tokens.shape, 0, dtype=torch.long)
         if self.characters is not None:
             characters = self.characters.batch(rows, tokens.shape[1])

@@ -42,6 +42,7 @@ from seqloom.evaluation.classification import (
 from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.evaluation.text_metrics import registered_metrics
+from seqloom.json_values import as_text
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.protocols import Answer, Evaluation
 from seqloom.shapes import IGNORE
@@ -103,14 +104,15 @@ class Classification(HeadTask[LabelledText]):
 
     def example(self, plain: object, number: int) -> LabelledText:
         """A text, or a pair of texts."""
-        if not isinstance(plain, str):
+        text = as_text(plain)
+        if text is None:
             first, second = two_strings(plain, "texts, or pairs of texts")
             return LabelledText(first, second, (), None, "text", number)
         if self.pairs and not self.either:
             raise UsageError(
                 "this model was trained on pairs of texts, but was given one by itself; give tuples of two"
             )
-        return LabelledText(plain, None, (), None, "text", number)
+        return LabelledText(text, None, (), None, "text", number)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True

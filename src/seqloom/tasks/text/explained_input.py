@@ -12,11 +12,9 @@ from torch import Tensor
 
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
-from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question, TaggedWords
+from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question
 from seqloom.errors import UsageError, printable
-from seqloom.layers.pooling import pool_states
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.models.heads import PooledHead
 from seqloom.protocols import EncodedBatch, device_of
 from seqloom.shapes import on_device
 from seqloom.tasks.explain.look import Look
@@ -68,7 +66,7 @@ def explained_input(
         batch=batch,
         sides=sides,
         read=lambda: model(batch),
-        words=lambda: _words(example, batch, dataset, options),
+        words=lambda: _words(head_task, example, batch, dataset, options),
         score=lambda: question.score(look),
         answer=question.answer(),
         row=row,
@@ -82,10 +80,7 @@ def pooled_state(
     batch = head_task.encode([example], options).batch(np.arange(1))
     batch = on_device(batch, device_of(model))
     hidden, mask = model.read(batch), batch.tokens >= 0
-    if isinstance(model.head, PooledHead):
-        head = model.head
-        return pool_states(head.pooling, hidden, mask, head.directions, head.attention)[0]
-    return pool_states("mean", hidden, mask)[0]
+    return model.head.pooled(hidden, mask)[0]
 
 
 def _with_marks(
@@ -98,10 +93,14 @@ def _with_marks(
 
 
 def _words(
-    example: object, batch: EncodedBatch, dataset: EncodedDataset, options: EncodingOptions
+    head_task: HeadTask[E],
+    example: E,
+    batch: EncodedBatch,
+    dataset: EncodedDataset,
+    options: EncodingOptions,
 ) -> list[Word]:
-    if isinstance(example, TaggedWords):
-        return _tagged_words(example, batch, dataset, options)
+    if head_task.kind == "tagging":
+        return _tagged_words(head_task.words_of(example), batch, dataset, options)
     found: list[Word] = []
     for row, tokens in enumerate(batch.tokens):
         length = int((tokens >= 0).sum())
@@ -155,16 +154,14 @@ def _texts_in_row(
 
 
 def _tagged_words(
-    example: TaggedWords, batch: EncodedBatch, dataset: EncodedDataset, options: EncodingOptions
+    given: Sequence[str], batch: EncodedBatch, dataset: EncodedDataset, options: EncodingOptions
 ) -> list[Word]:
     begin, end = dataset.windows[0][0]
     starts = batch.places[0].tolist()
     starts = [step for step in starts if step >= 0]
     length = int((batch.tokens[0] >= 0).sum()) - len(options.template.suffix)
     words = []
-    for text, start, stop in zip(
-        example.words[begin:end], starts, [*starts[1:], length], strict=True
-    ):
+    for text, start, stop in zip(given[begin:end], starts, [*starts[1:], length], strict=True):
         words.append(Word(text, "", tuple((0, step) for step in range(start, stop))))
     return words
 
@@ -194,9 +191,7 @@ class _Asked(NamedTuple):
 
     def _names(self) -> Sequence[str]:
         """Of what there is to choose from."""
-        if isinstance(self.example, ChoiceQuestion):
-            return self.example.options
-        return self.head_task.labels
+        return self.head_task.choices_of(self.example)
 
     def score(self, look: Look) -> Score:
         kind = self.head_task.kind
@@ -252,7 +247,7 @@ class _Asked(NamedTuple):
 
     def _tag(self, look: Look) -> Score:
         """Of one word, by default the first with another tag than the most frequent."""
-        words = self.example.words if isinstance(self.example, TaggedWords) else ()
+        words = self.head_task.words_of(self.example)
         best = self.scores[0].argmax(dim=-1)
         read = int((self.batch.places[0] >= 0).sum())
         number = look.word

@@ -15,6 +15,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question, TaggedWords
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.json_values import as_texts
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation, StoredTokenizer
@@ -100,6 +101,14 @@ class HeadTask(ABC, Generic[E]):
         """The known labels of an example, each as often as it occurs."""
         return ()
 
+    def words_of(self, example: E) -> tuple[str, ...]:
+        """The words of an example, where a task has words."""
+        return ()
+
+    def choices_of(self, example: E) -> Sequence[str]:
+        """What an answer to an example is chosen from."""
+        return self.labels
+
     @abstractmethod
     def describe_answer(self, example: E) -> str:
         """The known answer of an example, for people."""
@@ -124,9 +133,11 @@ class HeadTask(ABC, Generic[E]):
 
 def two_strings(plain: object, what: str) -> tuple[str, str]:
     """A tuple or list of two strings. Raises UsageError for anything else; `what` is expected."""
-    if isinstance(plain, tuple | list) and [type(part) for part in plain] == [str, str]:
-        return plain[0], plain[1]
-    raise wrong_input(plain, what)
+    texts = as_texts(plain)
+    if texts is None or len(texts) != 2:
+        raise wrong_input(plain, what)
+    first, second = texts
+    return first, second
 
 
 def wrong_input(plain: object, what: str) -> UsageError:

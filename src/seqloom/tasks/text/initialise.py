@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.config import RunConfig
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, SequenceArray
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.models.heads import RegressionHead
 from seqloom.protocols import device_of
 
 ROWS_AT_A_TIME = 1024
@@ -18,19 +17,17 @@ ROWS_AT_A_TIME = 1024
 
 
 def initialise_from_data(
-    model: nn.Module, run: RunConfig, dataset: EncodedDataset, fresh: bool
+    model: EncoderWithHead, run: RunConfig, dataset: EncodedDataset, fresh: bool
 ) -> None:
     """Sets what a model takes from the data and does not train. Where it is `fresh`, without weights of its
     own yet, sets the initial values of what it trains too."""
-    assert isinstance(model, EncoderWithHead)
     if run.head.class_weights == "balanced":
         weights = class_weights(dataset, len(model.config.labels))
         model.head.set_class_weights(weights.to(device_of(model)))
     if isinstance(model.encoder, BagOfWords) and run.model.get("from") is None:
         set_frequencies(model.encoder, dataset)
-    if fresh and isinstance(model.head, RegressionHead):
-        numbers = torch.from_numpy(np.asarray(dataset.targets))
-        model.head.initialise_bias(numbers[numbers.isfinite()])
+    if fresh:
+        model.head.start_from(dataset.flat_targets)
 
 
 def set_frequencies(encoder: BagOfWords, dataset: EncodedDataset) -> None:
@@ -47,10 +44,7 @@ def set_frequencies(encoder: BagOfWords, dataset: EncodedDataset) -> None:
 
 def class_weights(dataset: EncodedDataset, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as scikit-learn balances classes."""
-    values = (
-        dataset.targets.values if isinstance(dataset.targets, SequenceArray) else dataset.targets
-    )
-    targets = torch.from_numpy(np.asarray(values))
+    targets = torch.from_numpy(np.asarray(dataset.flat_targets))
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)
         return len(targets) / (labels * counts.clamp(min=1))

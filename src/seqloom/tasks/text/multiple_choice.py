@@ -48,9 +48,14 @@ class MultipleChoice(HeadTask[ChoiceQuestion]):
     def example(self, plain: object, number: int) -> ChoiceQuestion:
         """`(text, [option, ...])`."""
         match plain:
-            case (str(text), Iterable() as options) if not isinstance(options, str):
+            case (str(), str()):
+                pass
+            case (str(text), Iterable() as options):
                 return ChoiceQuestion(text, tuple(options), None, "text", number)
         raise wrong_input(plain, "pairs of a text and a list of options")
+
+    def choices_of(self, example: ChoiceQuestion) -> Sequence[str]:
+        return example.options
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True

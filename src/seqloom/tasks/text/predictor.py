@@ -19,8 +19,8 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import HeadOutputs, predict_dataset
+from seqloom.json_values import as_text
 from seqloom.long_work import LongWork, log_progress
-from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.packed_weights import Storage
 from seqloom.protocols import (
     NO_REQUEST,
@@ -99,16 +99,17 @@ class TextPredictor(ExplainedModel, Generic[E]):
         settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(run)
-        if not isinstance(run.model, EncoderWithHead):
+        if run.with_head is None:
             raise UsageError(
                 f"{printable(str(run.folder))} is a {run.model_type} without a head for {run.task}; train one"
                 " with: seqloom train"
             )
-        self.encoder, self.settings = run.model, settings or {}
-        self.text_task, self.head_task = text_task, text_task.from_config(run.model.config)
+        self.encoder, self.settings = run.with_head, settings or {}
+        config = self.encoder.config
+        self.text_task, self.head_task = text_task, text_task.from_config(config)
         refuse_unread_data(run.task, self.settings)
         data = self.data_settings((), answers=True)
-        self.options = encoding_options(run.model.config, run.tokenizer, data)
+        self.options = encoding_options(config, run.tokenizer, data)
         self.storage: Storage = "float32"
 
     def data_settings(self, paths: Sequence[str], answers: bool) -> DataConfig:
@@ -174,7 +175,7 @@ class TextPredictor(ExplainedModel, Generic[E]):
 
         Raises UsageError for an input that is none of these, and for one text that is no list.
         """
-        if isinstance(inputs, str):
+        if as_text(inputs) is not None:
             raise UsageError(
                 "predict takes a list of inputs, but was given one text; put it into a list"
             )

@@ -23,6 +23,7 @@ from seqloom.errors import DataError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics, per_label
 from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.json_values import as_text, as_texts
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
@@ -59,17 +60,19 @@ class Tagging(HeadTask[TaggedWords]):
 
     def example(self, plain: object, number: int) -> TaggedWords:
         """A list of words, or a text whose words are separated by spaces."""
-        match plain:
-            case str():
-                return TaggedWords(tuple(plain.split()), (), "text", number)
-            case list() | tuple() if all(isinstance(word, str) for word in plain):
-                return TaggedWords(tuple(plain), (), "text", number)
-        raise wrong_input(plain, "lists of words, or texts")
+        text = as_text(plain)
+        words = as_texts(plain) if text is None else text.split()
+        if words is None:
+            raise wrong_input(plain, "lists of words, or texts")
+        return TaggedWords(tuple(words), (), "text", number)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[TaggedWords]:
         return read_tagged(paths, data, report, answers=answers)
+
+    def words_of(self, example: TaggedWords) -> tuple[str, ...]:
+        return example.words
 
     def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
         return (" ".join(example.words) for example in examples)

@@ -49,7 +49,6 @@ from seqloom.runs.progress import log_notes, logged_report, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.text.head_task import E, HeadTask, encoding_options
 from seqloom.tasks.text.initialise import initialise_from_data
-from seqloom.tasks.text.tagging import Tagging
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.training_data import (
     StepTrainingData,
@@ -142,7 +141,7 @@ class EncodedExamples(StepTrainingData, Generic[E]):
         return NewModel(model, self.start.config, "encoder_with_head", self.start.origin)
 
     def initialise(self, model: nn.Module) -> None:
-        initialise_from_data(model, self.run, self.dataset, self.fresh)
+        initialise_from_data(cast(EncoderWithHead, model), self.run, self.dataset, self.fresh)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         outputs = predict_dataset(cast(EncoderWithHead, model), self.held_out)
@@ -315,7 +314,7 @@ def configure(
             suppressed_ids=suppressed,
         )
         if vars(encoder).get("characters", "none") != "none":
-            if not isinstance(head_task, Tagging):
+            if head_task.kind != "tagging":
                 raise UsageError(
                     "model.characters is for token-classification, where the words are known; leave it out"
                 )

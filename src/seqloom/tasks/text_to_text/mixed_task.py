@@ -12,6 +12,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import LabelledText, Question, TaggedWords, TextPair
 from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.errors import UsageError, printable
+from seqloom.json_values import as_text
 from seqloom.protocols import Settings, Task
 from seqloom.registry import find_task
 from seqloom.run_file import to_plain
@@ -128,11 +129,12 @@ class MixedTask:
         """An example from plain strings. Raises UsageError if they do not fit this task."""
         if self.head_task is not None:
             return self.head_task.example(plain, number)  # type: ignore[no-any-return]
-        if not isinstance(plain, str):
+        text = as_text(plain)
+        if text is None:
             raise UsageError(
                 f"{self.name} reads texts, but was given {printable(repr(plain)[:40])}"
             )
-        return TextPair(plain, "", "text", number)
+        return TextPair(text, "", "text", number)
 
 
 def _pair(record: Record) -> TextPair:
@@ -144,10 +146,8 @@ def mixed_task(name: str, config: MixedTaskConfig, head_task: HeadTask[Any] | No
     its name."""
     prefix, form = config.prefix, _form(config, head_task)
     if prefix is None:
-        single = isinstance(form, LabelForm) and head_task is not None and not head_task.pairs
-        prefix = f"{name} sentence: " if single else f"{name} "
-        if isinstance(form, PairForm | TagForm):
-            prefix = f"{name}: "
+        pairs = head_task is None or head_task.pairs
+        prefix = form.default_prefix(name, pairs=pairs)
     return MixedTask(
         name=name, config=config, form=replace(form, prefix=prefix), head_task=head_task
     )

@@ -41,6 +41,12 @@ class TextForm(ABC, Generic[T, A]):
     """How the examples of a task are texts."""
 
     prefix: str
+    labels: tuple[str, ...] = ()
+    """Names that it writes."""
+
+    def default_prefix(self, name: str, *, pairs: bool) -> str:
+        """That of a task of this name whose examples are `pairs` of texts or single ones."""
+        return f"{name} "
 
     @abstractmethod
     def source(self, example: T) -> str:
@@ -60,7 +66,8 @@ class TextForm(ABC, Generic[T, A]):
 class LabelForm(TextForm[LabelledText, str]):
     """One label, by its name."""
 
-    labels: tuple[str, ...]
+    def default_prefix(self, name: str, *, pairs: bool) -> str:
+        return f"{name} " if pairs else f"{name} sentence: "
 
     def source(self, example: LabelledText) -> str:
         return self.prefix + _texts(example)
@@ -123,7 +130,8 @@ class AnswerForm(TextForm[Question, str]):
 class TagForm(TextForm[TaggedWords, tuple[str | None, ...]]):
     """Each word and its tag. The words say which tag is whose where the model leaves one out."""
 
-    labels: tuple[str, ...]
+    def default_prefix(self, name: str, *, pairs: bool) -> str:
+        return f"{name}: "
 
     def source(self, example: TaggedWords) -> str:
         return self.prefix + " ".join(_words(example))
@@ -160,6 +168,9 @@ class TagForm(TextForm[TaggedWords, tuple[str | None, ...]]):
 @dataclass(frozen=True, kw_only=True)
 class PairForm(TextForm[TextPair, str]):
     """The target as it is."""
+
+    def default_prefix(self, name: str, *, pairs: bool) -> str:
+        return f"{name}: "
 
     def source(self, example: TextPair) -> str:
         return self.prefix + example.source

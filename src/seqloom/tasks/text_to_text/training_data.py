@@ -26,7 +26,7 @@ from seqloom.tasks.text_to_text.evaluate_tasks import SCORE, evaluate_task, join
 from seqloom.tasks.text_to_text.mixed_task import check_tasks
 from seqloom.tasks.text_to_text.scores import HowToScore
 from seqloom.tasks.text_to_text.task_data import TaskData, open_task
-from seqloom.tasks.text_to_text.text_forms import LabelForm, TagForm, check_names
+from seqloom.tasks.text_to_text.text_forms import check_names
 from seqloom.tasks.training_data import (
     check_same_data,
     record_data,
@@ -143,7 +143,7 @@ def _with_store(
     """The task without validation examples that are too long, and the store of its training examples."""
     config, path = task.task.config, str(task.files[0]["path"])
     how = HowToScore(start.tokenizer, run.evaluate, resamples=0)
-    if isinstance(task.task.form, LabelForm | TagForm):
+    if task.task.form.labels:
         check_names(task.task.form.labels, how.written)
     if task.task.head_task is not None:
         _log_unwritable(task, how)

@@ -22,6 +22,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.checkpoint import empty_model
+from seqloom.json_values import as_whole_number
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import Evaluation, Request
 from seqloom.registry import task_to_train
@@ -31,7 +32,7 @@ from seqloom.runs.new_model import model_config
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
 from seqloom.shapes import on_device
-from seqloom.tasks.model import TrainedModel, load
+from seqloom.tasks.model import load
 from seqloom.tasks.settings import resolve
 from seqloom.tasks.text.predictor import TextPredictor, load_reader
 from seqloom.tasks.text.training_data import configure, prepare_examples
@@ -156,23 +157,31 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     tokenizer = folder / run_folder.TOKENIZER
     sha256 = files.sha256(tokenizer) if tokenizer.is_file() else ""
     report = evaluated(folder, plan)
-    model: object = load(folder)
-    assert isinstance(model, TrainedModel)
-    parameters = sum(parameter.numel() for parameter in model.model.parameters())
+    reader = reader_of(folder, plan)
+    model = load(folder).model if reader is None else reader.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     by_item: list[Any] = [] if report.by_example is None else report.by_example.tolist()
     if plan.score in report.statistics:
         by_item = report.statistics[plan.score].tolist()
-    tokens = _tokens_per_target(model, plan) if isinstance(model, TextPredictor) else 1.0
+    tokens = 1.0 if reader is None else _tokens_per_target(reader, plan)
     return CellResult(report.metrics, by_item, parameters, tokens, sha256)
+
+
+def reader_of(folder: Path, plan: ComparisonPlan) -> TextPredictor[Any] | None:
+    """The model of a run folder, which reads files as all of the comparison do; None for one that answers no
+    examples with a head."""
+    model: object = load(folder)
+    if not isinstance(model, TextPredictor):
+        return None
+    return TextPredictor(model.text_task, model.run, data_settings(plan))
 
 
 def evaluated(folder: Path, plan: ComparisonPlan) -> Evaluation:
     """A run folder on the test files, or on the validation part."""
-    model: object = load(folder)
-    if not isinstance(model, TextPredictor):
+    reader = reader_of(folder, plan)
+    if reader is None:
         request = Request(data=data_settings(plan))
         return load(folder).evaluate(plan.test or plan.validation, request)
-    reader = TextPredictor(model.text_task, model.run, data_settings(plan))
     if plan.test:
         return reader.measure(plan.test)
     data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
@@ -208,10 +217,9 @@ def _tokens_per_target(reader: TextPredictor[Any], plan: ComparisonPlan) -> floa
 
 def cell_latency(folder: Path, plan: ComparisonPlan) -> float:
     """Median seconds for one training example, from text to answer; 0 for models that answer no examples."""
-    model: object = load(folder)
-    if not isinstance(model, TextPredictor):
+    reader = reader_of(folder, plan)
+    if reader is None:
         return 0.0
-    reader = TextPredictor(model.text_task, model.run, data_settings(plan))
     examples = _training_examples(reader, plan, TIMED)
     seconds = []
     for number in range(WARMUP + TIMED):
@@ -252,7 +260,11 @@ def fields_at(entry: ModelEntry, settings: list[str], width: int) -> dict[str, i
 def scaled_widths(config: object, fixed: Collection[str], width: int) -> dict[str, int]:
     """The fields of a model at a width: those in WIDTHS grow in proportion, except the fixed ones."""
     fields = vars(config)
-    growing = [name for name in WIDTHS if isinstance(fields.get(name), int) and name not in fixed]
+    growing = [
+        name
+        for name in WIDTHS
+        if as_whole_number(fields.get(name)) is not None and name not in fixed
+    ]
     return {name: max(round(fields[name] * width / fields[growing[0]]), 1) for name in growing}
 
 

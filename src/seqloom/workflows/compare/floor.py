@@ -15,10 +15,9 @@ from seqloom.errors import SeqloomError
 from seqloom.evaluation.predictions import HeadOutputs, predict_dataset
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import read_resumed
-from seqloom.tasks.model import load
 from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text.training_data import prepare_examples
-from seqloom.workflows.compare.cells import data_settings, evaluated
+from seqloom.workflows.compare.cells import evaluated, reader_of
 from seqloom.workflows.compare.plan import ComparisonPlan
 from seqloom.workflows.train import train
 
@@ -43,9 +42,9 @@ def floor_of(
     with mute_logs():
         if plan.score == "bits_per_byte":
             return _unigram(plan, folder)
-        model: object = load(cell)
-        if isinstance(model, TextPredictor):
-            return _constant(plan, cell, model)
+        reader = reader_of(cell, plan)
+        if reader is not None:
+            return _constant(plan, cell, reader)
         examples = evaluated(cell, plan).examples
     truths = Counter(example.truth for example in examples)
     if plan.score != "accuracy" or not truths:
@@ -58,22 +57,21 @@ def _most_frequent(truths: Counter[str], total: int) -> tuple[str, float]:
     return f"always {label}", number / total
 
 
-def _constant(plan: ComparisonPlan, cell: Path, model: TextPredictor[Any]) -> Floor | None:
+def _constant(plan: ComparisonPlan, cell: Path, reader: TextPredictor[Any]) -> Floor | None:
     """The same answer to each example: the most frequent label, or the mean, of the training files."""
-    head_task = model.head_task
+    head_task = reader.head_task
     if head_task.kind == "span":
         return None
-    chosen = TextPredictor(model.text_task, model.run, data_settings(plan))
-    data = chosen.data_settings(plan.data, answers=True)
+    data = reader.data_settings(plan.data, answers=True)
     training = list(head_task.read(plan.data, data, ReadReport()))
     if plan.test:
-        tested = chosen.data_settings(plan.test, answers=True)
+        tested = reader.data_settings(plan.test, answers=True)
         examples = list(head_task.read(plan.test, tested, ReadReport()))
-        kept, dataset = head_task.encode_checked(examples, chosen.options, tested)
+        kept, dataset = head_task.encode_checked(examples, reader.options, tested)
     else:
-        held_out = prepare_examples(chosen.text_task, read_resumed(cell), cell, False)
+        held_out = prepare_examples(reader.text_task, read_resumed(cell), cell, False)
         kept, dataset = held_out.validation, held_out.held_out
-    outputs = predict_dataset(chosen.encoder, dataset)
+    outputs = predict_dataset(reader.encoder, dataset)
     labels = Counter(label for example in training for label in head_task.labels_of(example))
     if head_task.kind == "regression":
         answer = np.asarray(
