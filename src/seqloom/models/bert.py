@@ -106,6 +106,11 @@ class BertConfig:
         raise_problems(problems)
 
     @property
+    def replaces_tokens(self) -> bool:
+        """Whether chosen tokens of a text are replaced, and which were is what is learnt."""
+        return False
+
+    @property
     def traits(self) -> EncoderTraits:
         return EncoderTraits(self.width, "first", pair="joined", pooler=True)
 
@@ -154,6 +159,16 @@ class Bert(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
         self.positions.begin_as_sinusoids(POSITION_SIZE)
+
+    @property
+    def filler(self) -> Bert:
+        """What fills masks."""
+        return self
+
+    @property
+    def reader(self) -> Bert:
+        """What reads texts for a head, or for their vectors."""
+        return self
 
     def forward(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 ->

@@ -94,6 +94,16 @@ class ElectraConfig:
         return max(1, round(size * self.generator_fraction))
 
     @property
+    def replaces_tokens(self) -> bool:
+        """Whether chosen tokens of a text are replaced, and which were is what is learnt."""
+        return True
+
+    @property
+    def next_sentence(self) -> bool:
+        """Whether it is asked for what follows a sentence."""
+        return False
+
+    @property
     def discriminator(self) -> BertConfig:
         return self._bert("replaced-token", self.width, self.heads, self.layers)
 
@@ -156,6 +166,16 @@ class Electra(nn.Module):
         generator.embedding, generator.positions = shared.embedding, shared.positions
         generator.segments, generator.embedding_norm = shared.segments, shared.embedding_norm
         generator.output.weight = shared.embedding.weight
+
+    @property
+    def filler(self) -> Bert:
+        """What fills masks."""
+        return self.generator
+
+    @property
+    def reader(self) -> Bert:
+        """What reads texts for a head, or for their vectors."""
+        return self.discriminator
 
     def masked_loss(self, batch: MaskedBatch, smoothing: float = 0.0) -> Loss:
         """The generator's, plus λ times the discriminator's, whose tokens count as the batch says."""

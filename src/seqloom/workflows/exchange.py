@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import nn
@@ -26,9 +26,7 @@ from seqloom.json_values import JsonObject, as_whole_number
 from seqloom.models import family_name
 from seqloom.models.electra import Electra
 from seqloom.models.elmo import Elmo
-from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.models.ngrams.ngram import Ngram
-from seqloom.models.vit import ViT
+from seqloom.protocols import ModelConfig
 from seqloom.registry import hub_task
 from seqloom.run_file import read_run_file
 from seqloom.runs import run_folder
@@ -37,13 +35,19 @@ from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
 from seqloom.tasks.word_vectors.exchange import export_vectors
-from seqloom.tasks.word_vectors.task import WORD_VECTORS
 from seqloom.workflows.exported_decoding import exported_decoding
 from seqloom.workflows.exported_tokenizer import write_tokenizer
 
 logger = logging.getLogger(__name__)
 
 FORMATS = ("huggingface", "elmo", "arpa", "onnx", "word-vectors")
+OWN_FORMATS = {
+    "elmo": "elmo",
+    "ngram": "arpa",
+    "word2vec": "word-vectors",
+    "glove": "word-vectors",
+}
+"""Family -> the format of its models, where that is not huggingface."""
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -218,12 +222,13 @@ def export_model(
     if form == "word-vectors":
         return export_vectors(folder, out)
     source = _open(folder)
-    if form is None and source.task == WORD_VECTORS.name:
-        return export_vectors(folder, out)
-    if form is None and isinstance(source.model, Ngram):
-        return {"output": out, "ngrams": export_arpa(folder, out)}
-    if form == "elmo" or (form is None and isinstance(source.model, Elmo)):
-        return _export_elmo(source, Path(out), shard_mib)
+    match form or OWN_FORMATS.get(source.model_type):
+        case "word-vectors":
+            return export_vectors(folder, out)
+        case "arpa":
+            return {"output": out, "ngrams": export_arpa(folder, out)}
+        case "elmo":
+            return _export_elmo(source, Path(out), shard_mib)
     shard_bytes = None if shard_mib is None else shard_mib * 2**20
     return _export_folder(source, Path(out), shard_bytes)
 
@@ -241,8 +246,8 @@ def _open(folder: str) -> _Source:
 
 
 def _export_elmo(source: _Source, out: Path, shard_mib: int | None) -> dict[str, object]:
-    model, run = source.model, source.run
-    if not isinstance(model, Elmo) or run is None:
+    model, run = cast(Elmo, source.model), source.run
+    if source.model_type != "elmo" or run is None:
         raise UsageError(
             f"--format elmo is for an elmo, but this is {source.model_type}; leave it out"
         )
@@ -263,8 +268,8 @@ def _export_elmo(source: _Source, out: Path, shard_mib: int | None) -> dict[str,
 
 def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, object]:
     generator = None
-    if isinstance(source.model, Electra):
-        source, generator = _halves(source, source.model)
+    if source.model_type == "electra":
+        source, generator = _halves(source, cast(Electra, source.model))
     target = _target(source)
     beside = None if generator is None else _target(generator)
     with files.atomic_folder(out, "an exported model") as temporary:
@@ -346,24 +351,20 @@ def _write_text_files(source: _Source, target: Target, out: Path) -> tuple[JsonO
     notices about what transformers does otherwise."""
     run, origin = source.run, source.origin
     if run is None:
-        return {}, _colour_notices(source.model)
+        return {}, _colour_notices(source.model.config)
     trained = _is_trained(source)
     write_tokenizer(out, run, origin, trained=trained)
     ids, content, notices = exported_decoding(run, origin, target, trained=trained)
     if content is not None:
         files.write_json(out / GENERATION, content)
     config: Any = source.model.config
-    if (
-        origin is not None
-        and origin.pooling is not None
-        and not isinstance(source.model, EncoderWithHead)
-    ):
+    if origin is not None and origin.pooling is not None and run.with_head is None:
         write_pooling(out, origin.pooling, config.width)
-    return ids, [*notices, *_reading_notices(source)]
+    return ids, [*notices, *([] if run.with_head is None else _reading_notices(source))]
 
 
-def _colour_notices(model: nn.Module) -> list[str]:
-    if not isinstance(model, ViT) or model.config.channels != 1:
+def _colour_notices(config: ModelConfig) -> list[str]:
+    if config.channels != 1:
         return []
     notice = (
         "the model reads grey images: give transformers images in mode L, as its pipeline makes three colours"
@@ -375,8 +376,6 @@ def _colour_notices(model: nn.Module) -> list[str]:
 def _reading_notices(source: _Source) -> list[str]:
     """About settings of a training that say what a row is, for which the files of the hub have no place."""
     saved = saved_data_settings(source.folder) or {}
-    if not isinstance(source.model, EncoderWithHead):
-        return []
     given = {name: saved.get(name) for name in ("max_length", "stride")}
     return [
         f"data.{name}={value} of the training is not kept: give it again where the export is opened (--set"

@@ -32,22 +32,22 @@ def write_tokenizer(
 ) -> None:
     """Writes its files. `origin`: the checkpoint that the model came from, if any; `trained`: whether it was
     trained here."""
-    model, tokenizer = run.model, run.tokenizer
+    tokenizer = run.tokenizer
     run_folder.write_tokenizer(out, tokenizer)
     content = tokenizer.to_json()
     changes: Fields = {}
-    if isinstance(model, EncoderWithHead):
-        content, changes = _below_head(content, model, tokenizer, origin)
+    if run.with_head is not None:
+        content, changes = _below_head(content, run.with_head, tokenizer, origin)
     elif not tokenizer.pretrained:
         content, changes = _of_own(content, run)
     elif trained and run.task == "text-generation" and tokenizer.special_ids.bos:
         template = SpecialTokenTemplate(tokenizer.special_ids.bos)
         content = with_template(content, template, _names(tokenizer, template), segments=False)
     settings = {**files.read_json_object(out / TOKENIZER_CONFIG), **changes}
-    encoder = model.encoder if isinstance(model, EncoderWithHead) else model
-    if isinstance(encoder, Bert):
+    bert = _bert_of(run)
+    if bert is not None:
         # the tokenizer classes of BERT say so themselves, PreTrainedTokenizerFast does not
-        segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
+        segments = ("token_type_ids",) if bert.config.segments > 1 else ()
         names = ["input_ids", *segments, "attention_mask"]
         settings = {"model_input_names": names, **settings}
     if not tokenizer.pretrained and run.task != "fill-mask":
@@ -56,6 +56,12 @@ def write_tokenizer(
     files.write_json(out / TOKENIZER_CONFIG, settings)
     if content != tokenizer.to_json():
         files.write_atomic(out / run_folder.TOKENIZER, content.encode())
+
+
+def _bert_of(run: run_folder.LoadedRun) -> Bert | None:
+    """What reads its texts, where that is a BERT."""
+    reader = run.model if run.with_head is None else run.with_head.encoder
+    return reader if isinstance(reader, Bert) else None
 
 
 def _of_own(content: str, run: run_folder.LoadedRun) -> tuple[str, Fields]:
@@ -73,7 +79,8 @@ def _of_own(content: str, run: run_folder.LoadedRun) -> tuple[str, Fields]:
     if special_ids.mask is not None:
         content = with_mask(content, special_ids.mask, *run.tokenizer.pieces([special_ids.mask]))
     names = _names(run.tokenizer, template)
-    segments = isinstance(run.model, Bert) and run.model.config.segments > 1
+    bert = _bert_of(run)
+    segments = bert is not None and bert.config.segments > 1
     return with_template(with_whole_texts(content), template, names, segments=segments), changes
 
 

@@ -24,7 +24,6 @@ from seqloom.interop.onnx.check import check
 from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
 from seqloom.interop.onnx.models import cases, exportable
 from seqloom.interop.post_processor import with_whole_texts
-from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
 from seqloom.tasks.text.head_task import encoding_options
 from seqloom.version import VERSION
@@ -131,7 +130,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
     target = Path(out)
     files.check_new(target, "an exported model", "name another folder")
     task = run_folder.task_of(folder)
-    tokenizer = None
+    tokenizer, with_head = None, None
     if task == run_folder.PATCHES:
         raise UsageError(
             f"ONNX holds no model of masked patches yet, but {printable(folder)} is one"
@@ -140,7 +139,7 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
         model = run_folder.open_model(Path(folder), "cpu").model
     else:
         run = run_folder.load_run(folder, "cpu")
-        model, tokenizer = run.model, run.tokenizer
+        model, tokenizer, with_head = run.model, run.tokenizer, run.with_head
     if run_folder.is_decoder_of_pairs(str(task), model):
         raise UsageError(
             f"ONNX holds no language model that reads a source and writes a target yet, but"
@@ -162,9 +161,9 @@ def export_onnx(folder: str, out: str) -> dict[str, object]:
             files.write_atomic(temporary / run_folder.PREPROCESSOR, preprocessor)
         else:
             about["special_ids"] = tokenizer.special_ids._asdict()
-            if isinstance(model, EncoderWithHead):
-                template = encoding_options(model.config, tokenizer, DataConfig()).template
-                about["labels"] = list(model.config.labels)
+            if with_head is not None:
+                template = encoding_options(with_head.config, tokenizer, DataConfig()).template
+                about["labels"] = list(with_head.config.labels)
                 about["row"] = {"prefix": template.prefix, "suffix": template.suffix}
             content = tokenizer.to_json()
             if not tokenizer.pretrained:

@@ -65,9 +65,10 @@ class Totals:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CorpusStore:
-    """Documents as ids: `store.document(number)`; and all of them in a row: `store.tokens`."""
+    """Documents as ids: `store.document(number)`; and all of them in a row: `store.tokens`. As a key it is
+    equal to no other."""
 
     tokens: TokenIds
     """`(ids,)`"""

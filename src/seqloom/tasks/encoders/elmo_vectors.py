@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -75,9 +75,8 @@ class ElmoVectors(ExplainedModel):
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
-        assert isinstance(run.model, Elmo)
-        self.elmo, self.tokenizer = run.model, run.tokenizer
-        self.spelling = spelling_of(run.model, run.tokenizer)
+        self.elmo, self.tokenizer = cast(Elmo, run.model), run.tokenizer
+        self.spelling = spelling_of(self.elmo, run.tokenizer)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """`(texts, width)`: the vector of each text; that of a blank one is 0."""

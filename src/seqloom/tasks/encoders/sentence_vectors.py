@@ -197,13 +197,12 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
 
 def bert_of(run: LoadedRun) -> Bert:
     """Of an ELECTRA it is the discriminator. Raises UsageError if the model is no encoder of texts."""
-    model = run.model.discriminator if isinstance(run.model, Electra) else run.model
-    if not isinstance(model, Bert):
+    if not isinstance(run.model, Bert | Electra):
         raise UsageError(
             f"{printable(str(run.folder))}: vectors of texts come from an encoder (of the family bert),"
             f" but this is {run.model_type}"
         )
-    return model
+    return run.model.reader
 
 
 def evaluate_similarity(

@@ -32,9 +32,8 @@ from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
 from seqloom.tasks.explain.look import Look
 from seqloom.tasks.explain.model_input import ModelInput
 from seqloom.tasks.fill_mask import explained_input
-from seqloom.tasks.fill_mask.masked_scores import measure_masked
 from seqloom.tasks.fill_mask.pseudo_likelihood import measure_alone, pseudo_log_probs
-from seqloom.tasks.fill_mask.replaced_scores import measure_replaced
+from seqloom.tasks.fill_mask.replaced_scores import measure_rows
 from seqloom.tasks.fill_mask.row_settings import masked_rows
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.training_data import with_document_ends
@@ -81,7 +80,8 @@ class MaskFiller(ExplainedModel):
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run)
-        self.bert, self.tokenizer = _masked_model(run), run.tokenizer
+        self.masked = _masked_model(run)
+        self.bert, self.tokenizer = self.masked.filler, run.tokenizer
         self.mask = _mask_of(run)
         (self.spelling,) = self.tokenizer.pieces([self.mask])
         """How a text spells the mask."""
@@ -166,13 +166,10 @@ class MaskFiller(ExplainedModel):
             train = run_config_in(self.folder).train
         eos = with_document_ends(self.tokenizer).special_ids.eos
         corpus = CorpusStore.of(documents, eos)
-        if isinstance(self.model, Electra):
-            rows = masked_rows(train, self.tokenizer, self.model.config)
-            return measure_replaced(self.model, rows, corpus)
-        if train.sentence_pairs == "none" and self.bert.config.next_sentence:
+        config = self.masked.config
+        if train.sentence_pairs == "none" and config.next_sentence:
             train = replace(train, sentence_pairs="next")
-        rows = masked_rows(train, self.tokenizer, self.bert.config)
-        return measure_masked(self.bert, rows, corpus)
+        return measure_rows(self.masked, masked_rows(train, self.tokenizer, config), corpus)
 
     def fill(
         self,
@@ -268,15 +265,13 @@ class MaskFiller(ExplainedModel):
         return filled
 
 
-def _masked_model(run: LoadedRun) -> Bert:
-    """Of an ELECTRA it is the generator."""
-    model = run.model.generator if isinstance(run.model, Electra) else run.model
-    if run.task != "fill-mask" or not isinstance(model, Bert):
+def _masked_model(run: LoadedRun) -> Bert | Electra:
+    if run.task != "fill-mask" or not isinstance(run.model, Bert | Electra):
         raise UsageError(
             f"{printable(str(run.folder))}: must be a masked language model (of fill-mask), but is one of"
             f" {run.task}"
         )
-    return model
+    return run.model
 
 
 def _mask_of(run: LoadedRun) -> int:

@@ -4,8 +4,10 @@ samples that are always the same."""
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
+from torch import nn
 
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.models.electra import Electra, discriminator_loss, generator_loss
@@ -14,6 +16,14 @@ from seqloom.protocols import MaskedBatch, device_of
 from seqloom.shapes import IGNORE
 from seqloom.tasks.denoising.noisy_windows import MEASURED
 from seqloom.tasks.fill_mask.masked_rows import MaskedRows
+from seqloom.tasks.fill_mask.masked_scores import measure_masked
+
+
+def measure_rows(model: nn.Module, rows: MaskedRows, corpus: CorpusStore) -> dict[str, float]:
+    """As `measure_replaced` where a generator replaces tokens, and else as `measure_masked`."""
+    if rows.replaced:
+        return measure_replaced(cast(Electra, model), rows, corpus)
+    return measure_masked(model, rows, corpus)
 
 
 @packed_weights()

@@ -63,13 +63,12 @@ def masked_rows(
     options = MaskOptions.of(
         tokenizer, train.noise_density or DENSITY, train.mask_units, train.noise_span
     )
-    electra = isinstance(config, ElectraConfig)
-    if electra:
+    if config.replaces_tokens:
         options = replace(options, as_mask=GENERATOR_MASKS, as_random=0.0)
     return MaskedRows(
         texts=texts,
         options=options,
         seed=train.seed,
         static=train.static_masks,
-        replaced=electra,
+        replaced=config.replaces_tokens,
     )

@@ -124,37 +124,23 @@ class SentencePairs:
         return begins
 
     def for_corpus(self, corpus: CorpusStore) -> TextRows:
-        sentences = _sentences(_Corpus(corpus), self.ends_sentence.tobytes())
+        sentences = _sentences(corpus, self.ends_sentence.tobytes())
         if self.kind == "order" or len(sentences.documents) > 1:
             return self
         plan = WindowPlan(seed=self.seed, window=self.room, rows=self.rows)
         return FullWindows(plan=plan, special_ids=self.special_ids)
 
     def _pairs(self, corpus: CorpusStore, epoch: int) -> NDArray[np.int64]:
-        return _pairs_of_epoch(self, _Corpus(corpus), 0 if self.static else epoch)
-
-
-@final
-class _Corpus:
-    """A corpus as a key: equal to no other."""
-
-    def __init__(self, store: CorpusStore) -> None:
-        self.store = store
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Corpus) and other.store is self.store
-
-    def __hash__(self) -> int:
-        return id(self.store)
+        return _pairs_of_epoch(self, corpus, 0 if self.static else epoch)
 
 
 @lru_cache(2)
-def _sentences(corpus: _Corpus, ends_sentence: bytes) -> Sentences:
-    return Sentences.of(corpus.store, np.frombuffer(ends_sentence, bool))
+def _sentences(corpus: CorpusStore, ends_sentence: bytes) -> Sentences:
+    return Sentences.of(corpus, np.frombuffer(ends_sentence, bool))
 
 
 @lru_cache(3)
-def _pairs_of_epoch(rows: SentencePairs, corpus: _Corpus, epoch: int) -> NDArray[np.int64]:
+def _pairs_of_epoch(rows: SentencePairs, corpus: CorpusStore, epoch: int) -> NDArray[np.int64]:
     """`(pairs, 5)`: all `Pair`s of an epoch, in the order of the text. Raises UsageError if there is no
     other document."""
     sentences = _sentences(corpus, rows.ends_sentence.tobytes())

@@ -12,11 +12,9 @@ from torch import nn
 
 from seqloom.config import RunConfig, TrainConfig
 from seqloom.errors import UsageError
-from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.protocols import MaskedBatch, NewModel, Rows
 from seqloom.tasks.fill_mask.masked_rows import MaskedRows
-from seqloom.tasks.fill_mask.masked_scores import measure_masked
-from seqloom.tasks.fill_mask.replaced_scores import measure_replaced
+from seqloom.tasks.fill_mask.replaced_scores import measure_rows
 from seqloom.tasks.fill_mask.row_settings import masked_rows
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.starting_point import StartingPoint
@@ -68,9 +66,7 @@ class MaskedCorpus(CorpusTrainingData, StepTrainingData):
         return MaskedLanguageModelling(self.run.train.label_smoothing)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        if isinstance(model, Electra):
-            return measure_replaced(model, self.rows, self.validation)
-        return measure_masked(model, self.rows, self.validation)
+        return measure_rows(model, self.rows, self.validation)
 
 
 def prepare_masked_corpus(run_config: RunConfig, folder: Path, first: bool) -> MaskedCorpus:
@@ -96,7 +92,7 @@ def for_masks(start: StartingPoint, train: TrainConfig) -> StartingPoint:
     """The same with the heads that this training needs: a checkpoint may have come with others. Raises
     UsageError for a discriminator without its generator."""
     config = start.config
-    if isinstance(config, ElectraConfig):
+    if config.replaces_tokens:
         return start
     if config.head == "replaced-token":
         raise UsageError(

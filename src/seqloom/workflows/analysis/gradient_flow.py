@@ -29,7 +29,6 @@ from seqloom.explaining.gradient_flow import (
     NormCurve,
     gradient_flow,
 )
-from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ensemble import Ensemble, log_probs_with_gradient
 from seqloom.protocols import EncodedBatch, Loss, Objective, Request, device_of
 from seqloom.run_file import parse, read_run_file
@@ -120,7 +119,7 @@ def explain_gradient_flow(
     # pairs are cut as in training
     read = {name: value for name, value in data_settings.items() if name != "max_length"}
     refuse_unread_data(task, read, paths)
-    if any(isinstance(bundle.model, EncoderWithHead) for bundle in bundles.values()):
+    if any(bundle.with_head is not None for bundle in bundles.values()):
         request = Request(data=data_settings)
         make_batch: BatchMaker = partial(_head_batch, paths=paths, request=request, rows=rows)
     else:
