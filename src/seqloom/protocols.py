@@ -854,6 +854,21 @@ def context_of(model: object) -> int | None:
     return model.context if isinstance(model, LimitedContext) else None
 
 
+def source_room(model: object, special_ids: SpecialIds, written: int) -> int | None:
+    """The most ids of a source about which so many tokens are written; None if there is no limit. A language
+    model has one row for both."""
+    context = context_of(model)
+    if context is None:
+        return None
+    room = context - len(special_ids.prefix) - len(special_ids.suffix)
+    return room if isinstance(model, EncoderDecoder) else room - written
+
+
+def last_hidden(model: Decodable, row: Tensor) -> Tensor | None:
+    """row `(1, steps)` -> hidden `(width,)` after its last token; None for a model without hidden states."""
+    return model.read(row, None)[0][0, -1] if _in_two_halves(model) else None
+
+
 def next_logits(
     model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None
 ) -> tuple[Tensor, State]:
@@ -903,6 +918,13 @@ def read_source(model: object, source: Tensor) -> State:
         case HiddenReader():
             return model.read(source, None)[1]
     raise TypeError(f"a {type(model).__name__} reads no source")
+
+
+def state_after(model: Decodable, tokens: Tensor, state: State) -> State:
+    """The state after tokens `(rows, steps)`, of which nothing is predicted."""
+    if _in_two_halves(model):
+        return model.read(tokens, state)[1]
+    return target_log_probs(model, tokens, torch.full_like(tokens, IGNORE), state)[1]
 
 
 def target_log_probs(

@@ -34,11 +34,13 @@ class QuantisedWeight(NamedTuple):
 
     @classmethod
     def of(cls, weight: Tensor, storage: Storage) -> QuantisedWeight:
-        if isinstance(weight, StoredWeight) and weight.stored_in == storage:
-            return weight.stored
-        weight = (
-            weight.detach() if not isinstance(weight, StoredWeight) else weight.stored.restored()
-        )
+        match weight:
+            case StoredWeight() if weight.stored_in == storage:
+                return weight.stored
+            case StoredWeight():
+                weight = weight.stored.restored()
+            case _:
+                weight = weight.detach()
         if weight.is_meta:
             # nothing is computed, for which torch would load a large part of itself
             values = torch.empty(weight.shape, dtype=DTYPES[storage], device="meta")

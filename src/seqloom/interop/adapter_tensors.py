@@ -98,14 +98,15 @@ def merge_adapter(adapter: Adapter, model: nn.Module, target: Target | None) -> 
                 places[theirs] = _Place(ours, rule, part)
     _check_complete(adapter, tensors, places)
     changed: dict[str, Tensor] = {}
-    changes: dict[str, LowRankUpdate | Tensor] = dict(adapter.whole)
+    copies = _copies(target)
+    changes: dict[str, LowRankUpdate | Tensor] = {}
+    for name, whole in adapter.whole.items():
+        original = adapter.whole.get(copies.get(name, ""))
+        if original is None or not torch.equal(whole, original):
+            changes[name] = whole
     for module, update in adapter.updates.items():
         changes[f"{module}.weight"] = update
-    copies = _copies(target)
     for name, change in changes.items():
-        original = adapter.whole.get(copies.get(name, ""))
-        if isinstance(change, Tensor) and original is not None and torch.equal(change, original):
-            continue
         if name not in places:
             raise FolderError(
                 f"every tensor must have its place in the base, but {printable(name)} has none there; take"

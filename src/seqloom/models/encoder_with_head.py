@@ -99,8 +99,13 @@ class EncoderWithHead(nn.Module):
             nn.init.eye_(self.head.output.weight)
         if not traits.label_bias and config.kind in ("classification", "multi-label"):
             self.head.output.bias.requires_grad_(False)  # and stays 0
-        if isinstance(self.encoder, CausalEncoder) and not config.head.lm_weight:
-            self.encoder.freeze_output()
+        causal = self._causal_encoder()
+        if causal is not None and not config.head.lm_weight:
+            causal.freeze_output()
+
+    def _causal_encoder(self) -> CausalEncoder | None:
+        """The encoder, where it predicts the next token too."""
+        return self.encoder if isinstance(self.encoder, CausalEncoder) else None
 
     @property
     def context(self) -> int | None:
@@ -124,14 +129,15 @@ class EncoderWithHead(nn.Module):
         weight = self.config.head.lm_weight
         if not weight:
             return loss
-        if not isinstance(self.encoder, CausalEncoder):
+        causal = self._causal_encoder()
+        if causal is None:
             raise UsageError(
                 "head.lm_weight needs an encoder that predicts the next token (gpt), but this is"
                 f" {self.model_type}"
             )
         next_tokens = self._next_tokens(batch)
         rows = zip(hidden, next_tokens, strict=True)
-        losses = [self.encoder.next_token_loss(states, targets) for states, targets in rows]
+        losses = [causal.next_token_loss(states, targets) for states, targets in rows]
         means = torch.stack([part.total / part.count.clamp(min=1) for part in losses])
         rows_of_example = torch.bincount(batch.owner)[batch.owner]
         return Loss(loss.total + weight * (means / rows_of_example).sum(), loss.count)

@@ -22,6 +22,8 @@ class ModelToTrain(NamedTuple):
     objective: Objective
     """That of the task."""
     optimizer: torch.optim.Optimizer
+    updating: UpdatingObjective | None
+    """The objective again, where it updates the model itself."""
 
 
 def model_to_train(data: TrainingData, run: RunConfig, word_vectors: bool = True) -> ModelToTrain:
@@ -42,15 +44,12 @@ def model_to_train(data: TrainingData, run: RunConfig, word_vectors: bool = True
             trained=whole_parts(run, new.config),
         )
     objective = data.objective()
-    optimizer = (
-        objective.optimizer(model)
-        if isinstance(objective, UpdatingObjective)
-        else make_optimizer(model, config)
-    )
+    updating = objective if isinstance(objective, UpdatingObjective) else None
+    optimizer = make_optimizer(model, config) if updating is None else updating.optimizer(model)
     data.initialise(model)
     if word_vectors:
         load_word_vectors(model, run, data.tokenizer)
-    return ModelToTrain(new, objective, optimizer)
+    return ModelToTrain(new, objective, optimizer, updating)
 
 
 def weight_dtype(run: RunConfig) -> torch.dtype:

@@ -61,13 +61,16 @@ class StartingPoint(NamedTuple):
     """Beginnings of names of tensors that only one of both models may have: those of its heads."""
 
     @property
+    def longest_source(self) -> int | None:
+        """Of an encoder-decoder with positions that are learned: the most tokens of a text."""
+        # what others call a context is no number of tokens
+        return self.config.longest_text if isinstance(self.config, TransformerConfig) else None
+
+    @property
     def longest_text(self) -> int | None:
         """The most tokens of a text, special ones included, in training; None if there is no limit."""
-        if isinstance(self.config, TransformerConfig):
-            return self.config.longest_text
-        # what others call a context is no number of tokens
         if issubclass(model_family(self.family)[1], EncoderDecoder):
-            return None
+            return self.longest_source
         return context_of(self.config)
 
     def for_text_pairs(self) -> StartingPoint:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from seqloom.config import RunConfig
 from seqloom.data.batching.pair_batches import shard
-from seqloom.protocols import Batch, Objective, Rows, TrainingData, UpdatingObjective, device_of
+from seqloom.protocols import Batch, Objective, Rows, TrainingData, device_of
 from seqloom.shapes import on_device
-from seqloom.tasks.model_to_train import model_to_train
+from seqloom.tasks.model_to_train import ModelToTrain, model_to_train
 from seqloom.tasks.training_data import total_steps
 from seqloom.training.loop import autocast
 from seqloom.training.objectives import chosen_objective
@@ -28,14 +28,15 @@ def training_cost(
 ) -> dict[str, float]:
     """Parameters; memory of weights, gradients and optimizer, and of the activations of the longest batch;
     the time of a step, measured on the `timed` ones, and of the whole training without its validations."""
-    (model, *_), objective, optimizer = model_to_train(data, run)
-    objective = chosen_objective(run.train.objective, objective)
+    start = model_to_train(data, run)
+    model = start.new.model
+    start = start._replace(objective=chosen_objective(run.train.objective, start.objective))
     model.train()
     # the longest batch comes first: its memory counts, its time does not
     activations, seconds = [], []
     for rows in (longest, *timed):
         started = time.perf_counter()
-        activations.append(_training_step(model, objective, optimizer, data, rows, run))
+        activations.append(_training_step(start, data, rows, run))
         seconds.append(time.perf_counter() - started)
     step_seconds = float(np.median(seconds[1:]))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -55,20 +56,14 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _training_step(
-    model: nn.Module,
-    objective: Objective | UpdatingObjective,
-    optimizer: torch.optim.Optimizer,
-    data: TrainingData,
-    rows: Rows,
-    run: RunConfig,
-) -> int:
+def _training_step(start: ModelToTrain, data: TrainingData, rows: Rows, run: RunConfig) -> int:
     """One step; returns the most bytes that were saved for the backward pass of a micro-batch, parameters not
     counted."""
+    (model, *_), objective, optimizer, updating = start
     device, parts = device_of(model), run.train.accumulate
-    if isinstance(objective, UpdatingObjective):
+    if updating is not None:
         batch = on_device(data.load(rows, rows), device)
-        objective.update(model, batch, optimizer, run.train.learning_rate)
+        updating.update(model, batch, optimizer, run.train.learning_rate)
         return 0
     saved = 0
     for part in range(parts):

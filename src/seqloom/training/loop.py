@@ -78,6 +78,8 @@ class Trainer:
     target: float | None = None
     """Training ends at a validation value (smaller is better) of at most this."""
     world: World = World()  # noqa: RUF009
+    updating: UpdatingObjective | None = None
+    """The objective, where it updates the model itself."""
 
     def run(self, state: TrainerState) -> TrainerState:
         """Trains from `state` until `total_steps`, the target, the end of patience or a signal;
@@ -106,9 +108,9 @@ class Trainer:
     def train_step(self, module: nn.Module, rows: Rows, step: int, total_steps: int) -> StepResult:
         """One update from one global batch, whatever the numbers of micro-batches and workers."""
         rate = learning_rate(self.config, step, total_steps)
-        if isinstance(self.objective, UpdatingObjective):
+        if self.updating is not None:
             batch = self.load(rows, rows)
-            loss = self.objective.update(self.model, batch, self.optimizer, rate)
+            loss = self.updating.update(self.model, batch, self.optimizer, rate)
             self._check_count(int(loss.count), rows, step)
             return StepResult(float(loss.total), int(loss.count), None, rate)
         total, count = self.accumulate_gradient(module, rows, step)

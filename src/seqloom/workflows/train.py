@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack, final
+from typing import TypedDict, Unpack, cast, final
 
 import torch
 from torch import nn
@@ -248,6 +248,8 @@ class Training:
     model: nn.Module
     objective: Objective
     optimizer: torch.optim.Optimizer
+    updating: UpdatingObjective | None
+    """The objective, where it updates the model itself."""
     state: TrainerState
 
     def trainer(
@@ -262,6 +264,7 @@ class Training:
             model=self.model,
             objective=chosen_objective(config.objective, self.objective),
             optimizer=self.optimizer,
+            updating=self.updating,
             config=config,
             batches=self.data.batches,
             load=self.load,
@@ -312,11 +315,10 @@ def start_training(
     """A new model on its device, or the model, the optimizer and the state of the newest checkpoint."""
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     has_weights = run_folder.has_weights(folder)
-    (model, model_config, model_type, origin, prompted), objective, optimizer = model_to_train(
-        data, run_config, word_vectors=not has_weights
-    )
+    start = model_to_train(data, run_config, word_vectors=not has_weights)
+    (model, model_config, model_type, origin, prompted), objective, optimizer, updating = start
     with world.together():
-        if isinstance(objective, UpdatingObjective):
+        if updating is not None:
             refuse_workers(world, run_config.task)
         if fresh and world.first:
             run_folder.write_model_files(
@@ -341,6 +343,7 @@ def start_training(
         model=model,
         objective=objective,
         optimizer=optimizer,
+        updating=updating,
         state=state,
     )
 
@@ -504,9 +507,8 @@ def restore_checkpoint(
         load_low_rank(model, read_tensors(newest / LOW_RANK))
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
     if (stream_states := stream_states_of(objective)) is not None:
-        assert isinstance(model, HiddenReader)
-        device = next(model.parameters()).device
-        stream_states.load(first_state(model, device), read_stream_states(newest))
+        device, reader = next(model.parameters()).device, cast("HiddenReader", model)
+        stream_states.load(first_state(reader, device), read_stream_states(newest))
     state = read_state(newest)
     logger.info(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
     changes = (

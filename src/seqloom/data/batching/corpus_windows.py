@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, final
+from typing import ClassVar, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -108,6 +108,8 @@ class WindowPlan:
     by at most one window.
     """
 
+    carries: ClassVar = False
+    """Whether a row goes on where the same row of the last batch ended."""
     seed: int
     window: int
     rows: int
@@ -145,6 +147,7 @@ class StreamPlan:
     windows of a stream. A row is (epoch · windows of a stream + i) · streams + k.
     """
 
+    carries: ClassVar = True
     seed: int
     window: int
     """Ids of a window, at most."""

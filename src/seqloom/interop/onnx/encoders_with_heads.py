@@ -20,7 +20,6 @@ from seqloom.models.recurrent import RecurrentEncoder
 from seqloom.protocols import EncodedBatch
 
 KINDS = ("classification", "multi-label", "regression")
-ENCODERS = (BagOfWords, Convolution, RecurrentEncoder)
 
 
 @final
@@ -38,19 +37,26 @@ class TextToAnswer(nn.Module):
 
 def require_one_row(model: EncoderWithHead) -> None:
     """Raises UsageError for a model that takes several rows, characters or places for an example."""
-    config, encoder = model.config, model.encoder
-    reads_letters = isinstance(encoder, RecurrentEncoder) and encoder.letters is not None
+    config, known, reads_letters = model.config, True, False
+    match model.encoder:
+        case RecurrentEncoder(letters=letters):
+            reads_letters = letters is not None
+        case BagOfWords() | Convolution():
+            pass
+        case _:
+            known = False
     apart = config.pairs and config.head.pair != "joined"
-    if config.kind not in KINDS or not isinstance(encoder, ENCODERS) or reads_letters or apart:
+    if config.kind not in KINDS or not known or reads_letters or apart:
         raise UsageError(
             "ONNX holds encoders with a head that give one text labels or a number (bag_of_words, convolution"
             f" and recurrent without characters), but this is a {model.model_type} for {config.kind}"
             f"{' of pairs' if apart else ''}{' with characters' if reads_letters else ''}"
         )
-    if isinstance(encoder, BagOfWords) and encoder.config.features in ("binary", "tf-idf"):
+    features = config.encoder.get("features")
+    if features in ("binary", "tf-idf"):
         raise UsageError(
             "ONNX holds no bag of words whose weights go by how often a word occurred before in its text"
-            f" (model.features={encoder.config.features}), only embeddings and counts"
+            f" (model.features={features}), only embeddings and counts"
         )
 
 

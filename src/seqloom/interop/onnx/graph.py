@@ -40,7 +40,7 @@ class Value(NamedTuple):
 
     def zeros(self, sizes: Mapping[str, int]) -> Tensor:
         """Of zeros (False), with these sizes of the named dimensions."""
-        shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
+        shape = [int(sizes.get(str(size), size)) for size in self.shape]
         return torch.zeros(shape, dtype=self.dtype)
 
     def described(self) -> dict[str, object]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, Protocol, final
 
 import torch
@@ -107,6 +107,10 @@ class Cell(ABC):
     product_gradients: ClassVar[tuple[int, ...]] = ()
     """Which of `backward_widths` is the gradient of each product's result, where that is not its own
     number."""
+
+    def with_clips(self, cell_clip: float | None, projection_clip: float | None) -> Cell:
+        """The cell with the largest absolute values of c and of a projected h, where it has these."""
+        return self
 
     @abstractmethod
     def forward(
@@ -252,6 +256,9 @@ class LSTM(Cell):
     """i, f, g and o, tanh(c)."""
     backward_widths = (4,)
     product_inputs = (None,)
+
+    def with_clips(self, cell_clip: float | None, projection_clip: float | None) -> LSTM:
+        return replace(self, cell_clip=cell_clip, projection_clip=projection_clip)
 
     def forward(
         self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers

@@ -8,7 +8,7 @@ reference, and what autocast, batch normalisation and a watched layer need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, Self, cast, final
 
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.cell_operations import LayerWeights
-from seqloom.layers.recurrent.cells import LSTM, CellState, cell_named
+from seqloom.layers.recurrent.cells import CellState, cell_named
 from seqloom.layers.recurrent.compiled_loops import has_compiled_loop
 from seqloom.layers.recurrent.highway import HighwayGate
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
@@ -124,9 +124,8 @@ class RecurrentStack(nn.Module):
 
     def _one_direction(self) -> nn.ModuleList:
         c = self.config
-        cell, input_widths = cell_named(c.cell), [c.input_width] + [c.output_width] * (c.layers - 1)
-        if isinstance(cell, LSTM):
-            cell = replace(cell, cell_clip=c.cell_clip, projection_clip=c.projection_clip)
+        cell = cell_named(c.cell).with_clips(c.cell_clip, c.projection_clip)
+        input_widths = [c.input_width] + [c.output_width] * (c.layers - 1)
         return nn.ModuleList(
             RecurrentLayer(
                 cell,

@@ -58,6 +58,15 @@ def to_torch(layers: RecurrentStack) -> nn.RNNBase:
     return module
 
 
+CELL_OF_MODE = {
+    "RNN_TANH": "elman",
+    "RNN_RELU": "elman-relu",
+    "LSTM": "lstm",
+    "GRU": "gru-torch",
+}
+"""What torch calls the kind of a module -> the cell."""
+
+
 def from_torch(module: nn.RNNBase) -> RecurrentStack:
     """A `torch.nn` RNN, LSTM or GRU as our layers. Two biases that do the same work become their sum.
 
@@ -65,11 +74,8 @@ def from_torch(module: nn.RNNBase) -> RecurrentStack:
     """
     if not module.bias:
         raise UsageError("a torch.nn module must have biases to be imported")
-    cell = {nn.RNN: "elman", nn.LSTM: "lstm", nn.GRU: "gru-torch"}[type(module)]
-    if isinstance(module, nn.RNN) and module.nonlinearity == "relu":
-        cell = "elman-relu"
     config = RecurrentStackConfig(
-        cell,
+        CELL_OF_MODE[module.mode],
         module.input_size,
         module.hidden_size,
         layers=module.num_layers,

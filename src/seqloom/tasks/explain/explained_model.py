@@ -107,7 +107,7 @@ class ExplainedModel(TextModel):
                 found.add("induction")
         if modules_of(self.model, RecurrentLayer):
             found.add("gates")
-        if isinstance(self.model, Ngram):
+        if self._backs_off:
             found.add("backoff")
         with suppress(UsageError):
             decoder_stack(self.model)
@@ -117,9 +117,14 @@ class ExplainedModel(TextModel):
             found.add("words")
         return found
 
+    @property
+    def _backs_off(self) -> bool:
+        """Whether it looks a word up after shorter contexts where it has not seen the longer ones."""
+        return isinstance(self.model, Ngram)
+
     def default_show(self) -> str:
         """The picture that is drawn where none is asked for."""
-        if isinstance(self.model, Ngram):
+        if self._backs_off:
             return "backoff"
         if modules_of(self.model, WatchedAttention):
             return "attention"

@@ -130,12 +130,10 @@ class ImageClassifier(TrainedModel):
         images."""
         folder = run_folder.resolve_folder(folder)
         opened = run_folder.open_model(folder, device)
-        model = opened.model
-        is_classifier = opened.content["task"] == run_folder.IMAGES
-        if not is_classifier or not isinstance(model, ViT) or not model.config.labels:
-            raise FolderError(
-                f"{printable(str(folder))}: must be a model of {run_folder.IMAGES} with labels, but is none"
-            )
+        wanted = f"{run_folder.IMAGES} with labels"
+        model = _vit_of(opened, folder, wanted)
+        if opened.content["task"] != run_folder.IMAGES or not model.config.labels:
+            raise _no_model_of(wanted, folder)
         preprocessing = read_preprocessing(base_folder(folder), model.config)
         return cls(folder, model, preprocessing, model.config.labels)
 
@@ -309,9 +307,17 @@ class PatchPredictor(TrainedModel):
 
 def open_patch_predictor(folder: Path, device: str) -> PatchPredictor:
     """Raises FolderError if the folder holds no such model."""
-    model = run_folder.open_model(folder, device).model
-    if not isinstance(model, ViT) or model.config.head != "patches":
-        raise FolderError(
-            f"{printable(str(folder))}: must be a model of masked patches, but is none"
-        )
+    model = _vit_of(run_folder.open_model(folder, device), folder, "masked patches")
+    if model.config.head != "patches":
+        raise _no_model_of("masked patches", folder)
     return PatchPredictor(folder, model)
+
+
+def _vit_of(opened: run_folder.OpenedModel, folder: Path, wanted: str) -> ViT:
+    if not isinstance(opened.model, ViT):
+        raise _no_model_of(wanted, folder)
+    return opened.model
+
+
+def _no_model_of(wanted: str, folder: Path) -> FolderError:
+    return FolderError(f"{printable(str(folder))}: must be a model of {wanted}, but is none")

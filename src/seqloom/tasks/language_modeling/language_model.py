@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqloom.long_work import log_progress
-from seqloom.protocols import NO_REQUEST, Evaluation, HiddenReader, Request, device_of
+from seqloom.protocols import NO_REQUEST, Evaluation, Request, device_of, last_hidden
 from seqloom.run_file import parse
 from seqloom.runs.settings import data_config
 from seqloom.tasks.explain.explained_model import ExplainedModel, one_text
@@ -91,14 +91,11 @@ class LanguageModel(ExplainedModel):
 
     def text_vector(self, text: str) -> Tensor:
         """The state after its last token."""
-        model: object = self.model
-        if not isinstance(model, HiddenReader):
-            return super().text_vector(text)
         (ids,) = self.run.tokenizer.encode([text])
         row = [*self.run.tokenizer.special_ids.bos, *ids]
         tokens = torch.tensor([row], device=device_of(self.model))
-        hidden: Tensor = model.read(tokens, None)[0]
-        return hidden[0, -1]
+        hidden = last_hidden(self.model, tokens)
+        return super().text_vector(text) if hidden is None else hidden
 
     def model_input(self, texts: Sequence[str], look: Look, request: Request) -> ModelInput:
         return explained_input.explained_input(self.run, one_text(texts, self.task), look)

@@ -98,7 +98,7 @@ class Scorer:
     """
 
     def __init__(self, folder: str | Path | LoadedRun) -> None:
-        self.run = folder if isinstance(folder, LoadedRun) else language_model(folder)
+        self.run = language_model(folder)
 
     def log_unscored_token(self) -> None:
         """Logs where texts that differ in their first token are not compared by it."""

@@ -90,7 +90,7 @@ class WindowedCorpus(CorpusTrainingData):
 
     def stream_states(self) -> StreamStates | None:
         """Those of the streams, where there are any."""
-        return StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
+        return StreamStates(self.plan.rows) if self.plan.carries else None
 
 
 @final

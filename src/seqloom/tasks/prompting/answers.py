@@ -26,13 +26,14 @@ from seqloom.packed_weights import packed_weights
 from seqloom.protocols import (
     Decodable,
     EncoderDecoder,
-    HiddenReader,
     State,
     StoredTokenizer,
     context_of,
     device_of,
     read_source,
     select_rows,
+    source_room,
+    state_after,
     target_log_probs,
 )
 from seqloom.registry import hub_task
@@ -189,10 +190,7 @@ class LanguageModelAnswers:
         tokens = pad(texts, self.tokenizer.special_ids.pad).to(device_of(self.model))
         if not tokens.shape[1]:
             return state
-        if isinstance(self.model, HiddenReader):
-            return self.model.read(tokens, state)[1]
-        model = cast(Decodable, self.model)
-        return target_log_probs(model, tokens, torch.full_like(tokens, IGNORE), state)[1]
+        return state_after(cast(Decodable, self.model), tokens, state)
 
 
 def _common(first: Ids, second: Ids) -> int:
@@ -238,12 +236,10 @@ class TextPairAnswers:
 
     def _room(self, target: int) -> int:
         """The most tokens of a source for a target of so many. Raises UsageError if there is none."""
-        context, special_ids = context_of(self.model), self.tokenizer.special_ids
-        if context is None:
+        room = source_room(self.model, self.tokenizer.special_ids, target)
+        if room is None:
             return MOST
-        room = context - len(special_ids.prefix) - len(special_ids.suffix)
-        if not isinstance(self.model, EncoderDecoder):
-            room -= target
+        context = context_of(self.model) or 0
         if room < 1 or target > context:
             raise UsageError(
                 f"an answer must fit the {context} tokens that the model reads, but has {target}; shorten it"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from seqloom.errors import UsageError
-from seqloom.protocols import EncoderDecoder, Settings, context_of
+from seqloom.protocols import Settings, context_of, source_room
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TASK, TextGenerator
 from seqloom.tasks.translation.translate import decode_texts
@@ -39,19 +39,17 @@ class AnswerWriter:
     def fitting(self, prompt: str) -> tuple[str, bool]:
         """The prompt, cut at the left where it and its answer are longer than the model reads, and whether it
         is cut. Raises UsageError if the answer alone may fill the context."""
-        tokenizer, context = self.run.tokenizer, context_of(self.run.model)
-        special_ids, new = tokenizer.special_ids, int(self.decode["max_length"])
-        if context is None:
+        tokenizer, new = self.run.tokenizer, int(self.decode["max_length"])
+        special_ids = tokenizer.special_ids
+        room = source_room(self.run.model, special_ids, len(special_ids.bos) + new)
+        if room is None:
             return prompt, False
-        room = context - len(special_ids.prefix) - len(special_ids.suffix)
-        if not isinstance(self.run.model, EncoderDecoder):
-            room -= len(special_ids.bos) + new
         (ids,) = tokenizer.encode([prompt])
         if len(ids) <= room:
             return prompt, False
         if room < 1:
             raise UsageError(
-                f"an answer of {new} tokens leaves no room for a prompt in the {context} that the model"
-                " reads; lower decode.max_length"
+                f"an answer of {new} tokens leaves no room for a prompt in the"
+                f" {context_of(self.run.model)} that the model reads; lower decode.max_length"
             )
         return tokenizer.decode(ids[-room:]), True

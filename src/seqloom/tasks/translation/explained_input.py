@@ -4,7 +4,7 @@ pictures."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import (
     EncodedBatch,
     EncoderDecoder,
-    HiddenReader,
     device_of,
+    last_hidden,
     read_source,
 )
 from seqloom.runs.run_folder import LoadedRun
@@ -125,9 +125,7 @@ def source_vector(run: LoadedRun, text: str) -> Tensor:
         module for name, module in model.named_modules() if name.split(".")[-1] == "encoder"
     ]
     if not encoders:
-        assert isinstance(model, HiddenReader)
-        hidden: Tensor = model.read(row, None)[0]
-        return hidden[0, -1]
+        return cast("Tensor", last_hidden(model, row))
     handle = encoders[0].register_forward_hook(lambda _, given, output: seen.append(output))
     try:
         # a compiled encoder calls no hooks

@@ -38,7 +38,6 @@ from seqloom.evaluation.writing_systems import require_bleu_tokenizer
 from seqloom.json_values import JsonObject
 from seqloom.long_work import log_progress
 from seqloom.models import model_family
-from seqloom.models.transformer import TransformerConfig
 from seqloom.protocols import EncoderDecoder, Rows, StoredTokenizer, context_of
 from seqloom.runs.progress import each_pair, read_pair_list, split_note
 from seqloom.tasks.starting_point import StartedTrainingData, StartingPoint, starting_point
@@ -194,10 +193,8 @@ def prepare_pairs(
 
 
 def text_limit(start: StartingPoint, data: DataConfig, prompt_length: int) -> TextLimit:
-    config = start.config
-    context = None
-    if isinstance(config, TransformerConfig) and config.longest_text is not None:
-        context = config.longest_text - prompt_length
+    longest = start.longest_source
+    context = None if longest is None else longest - prompt_length
     return TextLimit(context=context, tokenizer=start.tokenizer, data=data)
 
 

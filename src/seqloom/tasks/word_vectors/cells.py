@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
@@ -98,6 +99,9 @@ class CellTrainingData(PieceTrainingData):
 
     def describe(self, rows: Rows) -> str:
         return f"piece {int(rows[0]) % self.batches_an_epoch() + 1} of the cells"
+
+    def figures(self, counts: NDArray[np.int64]) -> dict[str, object]:
+        return {"pairs of near words": len(self.cells)}
 
     def objective(self) -> GloveObjective:
         return GloveObjective(CountWeights(self.config.x_max, self.config.alpha))

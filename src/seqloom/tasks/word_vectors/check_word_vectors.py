@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from seqloom.arrays import Numbers
 from seqloom.config import RunConfig
 from seqloom.errors import UsageError
 from seqloom.tasks.data_report import (
@@ -44,14 +43,8 @@ def check_word_vectors(
     splits, lengths, unknown = CorpusFigures.of(stores, tokenizer.special_ids)
     counts = count_ids(data.corpus.tokens, tokenizer.vocabulary_size)
     counts[: len(SPECIAL_TOKENS)] = 0
-    kept: Numbers = np.ones(len(counts))
-    training: dict[str, object] = {"words": int(counts.sum())}
-    if isinstance(data, SentenceCorpus):
-        kept = data.options.kept
-        training["words read an epoch"] = round(float((counts * kept).sum()))
-        training["pairs an epoch (from its first step)"] = data.pairs_an_epoch()
-    else:
-        training["pairs of near words"] = len(data.cells)
+    kept = np.ones(len(counts)) if data.kept is None else data.kept
+    training = {"words": int(counts.sum()), **data.figures(counts)}
     training |= {"steps": total_steps(run.train, data)}
     frequent = {}
     rows: list[Row] = []

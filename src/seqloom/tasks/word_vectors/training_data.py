@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom.arrays import Numbers
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.batching.order import order
 from seqloom.layers.word2vec import WindowSampling, kept_probabilities, noise_table
 from seqloom.models.word_vectors.word2vec import Word2VecConfig
-from seqloom.protocols import Rows
+from seqloom.protocols import Rows, modules_of
 from seqloom.tasks.language_modeling.training_data import CorpusTrainingData, prepare_stores
 from seqloom.tasks.training_data import StepTrainingData, count_ids
 from seqloom.tasks.word_vectors.objective import SentenceBatch, Word2VecObjective
@@ -46,6 +47,15 @@ class PieceTrainingData(CorpusTrainingData, StepTrainingData):
 
     @abstractmethod
     def batches_an_epoch(self) -> int: ...
+
+    @abstractmethod
+    def figures(self, counts: NDArray[np.int64]) -> dict[str, object]:
+        """What is read in an epoch, for a report. `counts`: how often each word is in the training text."""
+
+    @property
+    def kept(self) -> Numbers | None:
+        """`(vocabulary,)`: the probability with which each word is read; None where all are read."""
+        return None
 
 
 @final
@@ -85,6 +95,16 @@ class SentenceCorpus(PieceTrainingData):
             pieces=word_pieces(self.tokenizer.token_bytes, c),
         )
 
+    @property
+    def kept(self) -> Numbers:
+        return self.options.kept
+
+    def figures(self, counts: NDArray[np.int64]) -> dict[str, object]:
+        return {
+            "words read an epoch": round(float((counts * self.kept).sum())),
+            "pairs an epoch (from its first step)": self.pairs_an_epoch(),
+        }
+
     def pairs_an_epoch(self) -> int:
         """As its first step has them."""
         piece = self._piece(self.corpus, 0, 0)
@@ -98,8 +118,7 @@ class SentenceCorpus(PieceTrainingData):
             logger.info(notice)
         if self.start.pretrained is None:
             unseen = torch.from_numpy(self._counts == 0)
-            for embedding in model.children():
-                assert isinstance(embedding, nn.Embedding)
+            for embedding in modules_of(model, nn.Embedding).values():
                 embedding.weight.data[: len(unseen)][unseen] = 0
 
     def validate(self, model: nn.Module) -> dict[str, float]:

@@ -31,7 +31,7 @@ from seqloom.registry import hub_task
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import logged_report
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.tasks.language_modeling.score import Scorer, language_model, log_unlike_unknown
+from seqloom.tasks.language_modeling.score import Scorer, log_unlike_unknown
 from seqloom.tasks.prompting.answers import TextPairAnswers
 
 logger = logging.getLogger(__name__)
@@ -357,7 +357,7 @@ def _score(
         if hub_task(run.task) == "translation":
             models.append(_given_sources(run, name, config.data.source or "source", lists))
         else:
-            models.append(_of_texts(Scorer(language_model(run)), name, lists))
+            models.append(_of_texts(Scorer(run), name, lists))
 
     def table(nbest: NBest) -> Floats:
         columns: list[Sequence[float]] = [] if nbest.scores is None else [nbest.scores]
