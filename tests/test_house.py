@@ -14,6 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "seqloom"
 VAGUE_NAMES = {"base", "utils", "common", "helpers", "factory"}
 DYNAMIC_ATTRIBUTES = 15
 """The most calls of hasattr and getattr."""
+TYPE_CHECKS = 150
+"""The most calls of isinstance."""
 
 
 @cache
@@ -87,13 +89,24 @@ def test_lines_are_at_most_110_columns_wide() -> None:
     assert wide == []
 
 
-def test_few_attributes_are_asked_for_by_a_string() -> None:
+def calls_of(*names: str) -> list[str]:
+    """The places where one of these functions is called."""
     calls = []
     for path, node in nodes():
         match node:
-            case ast.Call(func=ast.Name(id="hasattr" | "getattr")):
+            case ast.Call(func=ast.Name(id=name)) if name in names:
                 calls.append(f"{path}:{node.lineno}")
+    return calls
+
+
+def test_few_attributes_are_asked_for_by_a_string() -> None:
+    calls = calls_of("hasattr", "getattr")
     assert len(calls) <= DYNAMIC_ATTRIBUTES, calls
+
+
+def test_few_values_are_asked_what_they_are() -> None:
+    calls = calls_of("isinstance")
+    assert len(calls) <= TYPE_CHECKS, calls
 
 
 @pytest.mark.parametrize(

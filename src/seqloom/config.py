@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from seqloom.errors import UsageError
+from seqloom.json_values import as_text
 from seqloom.packed_weights import Storage
 from seqloom.plugins import is_known, names
 
@@ -91,7 +92,8 @@ def _column(value: object) -> object:
 
 def _comma_separated(value: object) -> object:
     """A text with commas between, as a list."""
-    return tuple(value.split(",")) if isinstance(value, str) else value
+    text = as_text(value)
+    return value if text is None else tuple(text.split(","))
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")

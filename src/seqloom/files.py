@@ -223,10 +223,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Writes a file as `atomic_file` does; `write` is its content or a function that writes it."""
     with atomic_file(path) as file:
-        if callable(write):
-            write(file)
-        else:
-            file.write(write.encode() if isinstance(write, str) else write)
+        match write:
+            case str():
+                file.write(write.encode())
+            case bytes():
+                file.write(write)
+            case _:
+                write(file)
 
 
 def write_json(path: Path, content: object) -> None:

@@ -12,6 +12,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -98,19 +99,29 @@ def load_plugin(name: str) -> None:
             f"two plugins must have two names, but {printable(name)} and"
             f" {printable(loaded[module])} are both {module}; rename one of the files"
         )
+    try:
+        with _loading_as(module, origin):
+            if is_file:
+                _import_file(module, origin)
+            else:
+                importlib.import_module(module)
+    except SeqloomError:
+        raise
+    except Exception as error:
+        reason = printable(f"{type(error).__name__}: {error}")
+        raise UsageError(f"the plugin {printable(name)} cannot be loaded ({reason})") from error
+
+
+@contextmanager
+def _loading_as(module: str, origin: str) -> Iterator[None]:
+    """A context in which what is registered is this plugin's, which is loaded unless an error ends it."""
     loaded[module] = origin
     _loading.append(module)
     try:
-        if is_file:
-            _import_file(module, origin)
-        else:
-            importlib.import_module(module)
-    except BaseException as error:
+        yield
+    except BaseException:
         del loaded[module]
-        if not isinstance(error, Exception) or isinstance(error, SeqloomError):
-            raise
-        reason = printable(f"{type(error).__name__}: {error}")
-        raise UsageError(f"the plugin {printable(name)} cannot be loaded ({reason})") from error
+        raise
     finally:
         _loading.pop()
 

@@ -19,7 +19,7 @@ from seqloom.config import SECTIONS, MixedTaskConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.familiar_names import SETTINGS_BY_NAME
 from seqloom.files import read_text
-from seqloom.json_values import as_object
+from seqloom.json_values import as_object, as_text
 from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
@@ -208,7 +208,7 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         occurrences = Counter(map(str, keys))
         for key, (key_node, _) in zip(keys, node.value, strict=True):
-            if not isinstance(key, str):
+            if as_text(key) is None:
                 problem = f"a key must be text, but is {key!r}: quote it"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if occurrences[key] > 1:

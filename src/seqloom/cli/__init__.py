@@ -19,6 +19,7 @@ from seqloom.cli.terminal import HelpPages, flush_results, notices_on_standard_e
 from seqloom.errors import UsageError, printable
 from seqloom.familiar_names import did_you_mean
 from seqloom.files import is_there, regular
+from seqloom.json_values import as_whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def _run(words: list[str], plugins: list[str], quiet: bool) -> int:
             print_error=False,
             result_action="return_value",
         )
-    return code if isinstance(code, int) else 0
+    return as_whole_number(code) or 0
 
 
 def _in_our_words(words: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from seqloom.errors import UsageError, printable
-from seqloom.json_values import as_whole_number
+from seqloom.json_values import as_text, as_whole_number
 
 if TYPE_CHECKING:
     from seqloom.config import DataConfig
@@ -38,8 +38,9 @@ class Verb(NamedTuple):
 
 def _refuse_settings(_: object, words: object) -> None:
     """Refuses a second setting after one --set, which would otherwise count as a file."""
-    for word in words if isinstance(words, tuple) else (words,):
-        if not isinstance(word, str):
+    for given in words if isinstance(words, tuple) else (words,):
+        word = as_text(given)
+        if word is None:
             continue
         if word.startswith("-") and word != "-":
             raise ValueError(f"there is no option {word}")

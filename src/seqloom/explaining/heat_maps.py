@@ -20,6 +20,7 @@ from seqloom.explaining.charts import (
     require_extra,
     styled,
 )
+from seqloom.json_values import as_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -243,7 +244,7 @@ def signed_scale(largest: float) -> alt.Scale:
 
 def check_words(side: str, words: Sequence[str]) -> None:
     """Raises UsageError if one side of a heat map cannot be drawn."""
-    is_text = isinstance(words, str)
+    is_text = as_text(words) is not None
     if is_text or not 1 <= len(words) <= MOST_WORDS:
         given = "one string" if is_text else f"{len(words)} words"
         raise UsageError(

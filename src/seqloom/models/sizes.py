@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from seqloom.json_values import as_list
+
 Fields = dict[str, Any]
 """Of a configuration, whose class says their types."""
 
@@ -22,7 +24,8 @@ def named_sizes(model_type: str) -> tuple[dict[str, Fields], dict[str, str]]:
 
 def _frozen(value: object) -> object:
     """A configuration holds tuples, TOML lists."""
-    return tuple(value) if isinstance(value, list) else value
+    items = as_list(value)
+    return value if items is None else tuple(items)
 
 
 @cache

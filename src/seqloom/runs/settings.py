@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from seqloom import files
 from seqloom.config import DataConfig, EvaluateConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.json_values import JsonObject
+from seqloom.json_values import JsonObject, as_text
 from seqloom.protocols import Settings
 from seqloom.run_file import parse, read_run_file, to_plain
 from seqloom.runs import run_folder
@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 def absolute(path: T) -> T | str:
     """A path that a run finds again from wherever it is resumed."""
-    return os.path.abspath(path) if isinstance(path, str) and path != "-" else path
+    text = as_text(path)
+    return path if text is None or text == "-" else os.path.abspath(text)
 
 
 def model_fields(model: Settings) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 
 from seqloom.errors import SeqloomError, UsageError, one_line, printable
+from seqloom.json_values import as_text
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """The texts, each of which must be a string that has an encoding in UTF-8."""
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
+        if as_text(text) is None:
             raise UsageError(
                 f"text {number} (counted from 0) must be a string, but is {type(text).__name__}"
             )
@@ -35,7 +36,7 @@ def checked_batch(texts: Iterable[str]) -> list[str]:
 
     The library takes a tuple or list among the texts for a text that is split already.
     """
-    if isinstance(texts, str):
+    if as_text(texts) is not None:
         raise UsageError("encode takes a list of texts, but was given one string; put it in a list")
     return list(checked_texts(texts))
 

@@ -19,10 +19,29 @@ from seqloom.evaluation.worst_examples import by_length, with_text_scores
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.evaluation_charts import confusion_chart, length_chart, reliability_chart
 from seqloom.files import atomic_folder, check_new
+from seqloom.json_values import as_whole_number
 from seqloom.protocols import EvaluatedExample, Evaluation, Request, Settings
 from seqloom.runs.output_files import write_lines
 from seqloom.runs.table_files import TABLES, new_table
 from seqloom.tasks.model import load
+
+
+class MetricDifference(NamedTuple):
+    """How much larger a metric is in one of two measurements."""
+
+    value: float
+    tested: Difference | None = None
+    """With its interval, where the metric is one of sums over examples."""
+
+    def content(self) -> dict[str, float]:
+        """For programs."""
+        return {"value": self.value} if self.tested is None else self.tested._asdict()
+
+    def shown(self) -> str:
+        """For people."""
+        if self.tested is None:
+            return f"{self.value:+.3g}"
+        return f"{self.value:+.3g} ({self.tested.low:+.3g} to {self.tested.high:+.3g})"
 
 
 class Measured(NamedTuple):
@@ -31,7 +50,7 @@ class Measured(NamedTuple):
     setting: str
     """key=value"""
     metrics: dict[str, float]
-    differences: dict[str, Difference | float]
+    differences: dict[str, MetricDifference]
     """Metric -> how much larger it is than before; with the interval of a paired bootstrap over items where
     it is a function of sums over them."""
 
@@ -79,19 +98,18 @@ def evaluate_each(
     return first, others
 
 
-def differences(before: Evaluation, after: Evaluation) -> dict[str, Difference | float]:
+def differences(before: Evaluation, after: Evaluation) -> dict[str, MetricDifference]:
     """How much larger each metric is after."""
-    found: dict[str, Difference | float] = {}
+    found = {}
     for name, value in after.metrics.items():
-        if name.endswith(("_low", "_high")) or isinstance(value, int):
+        if name.endswith(("_low", "_high")) or as_whole_number(value) is not None:
             continue
         items, score = before.statistics.get(name), OF_SUMS.get(name)
         if items is None or score is None:
-            found[name] = value - before.metrics[name]
+            found[name] = MetricDifference(value - before.metrics[name])
         else:
-            found[name] = paired_bootstrap(
-                after.statistics[name], items, score, resamples=RESAMPLES
-            )
+            tested = paired_bootstrap(after.statistics[name], items, score, resamples=RESAMPLES)
+            found[name] = MetricDifference(tested.value, tested)
     return found
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from seqloom.cli.options import Also, Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_metrics, put_table
 from seqloom.errors import UsageError, printable
+from seqloom.json_values import as_object
 
 if TYPE_CHECKING:
-    from seqloom.evaluation.significance import Difference
     from seqloom.protocols import EvaluatedExample, Evaluation
     from seqloom.workflows.evaluate import Measured
 
@@ -114,7 +114,7 @@ def _put_result(
     put_metrics(title, result.metrics)
     for other in others:
         measured = [
-            (name, f"{other.metrics[name]:,.4g}", _difference(difference))
+            (name, f"{other.metrics[name]:,.4g}", difference.shown())
             for name, difference in other.differences.items()
         ]
         put_table(f"With {other.setting}", measured, ("metric", "value", "difference"))
@@ -137,17 +137,8 @@ def _put_result(
 
 
 def _as_json(other: Measured) -> dict[str, object]:
-    differences = {
-        name: {"value": difference} if isinstance(difference, float) else difference._asdict()
-        for name, difference in other.differences.items()
-    }
+    differences = {name: difference.content() for name, difference in other.differences.items()}
     return other._asdict() | {"differences": differences}
-
-
-def _difference(found: Difference | float) -> str:
-    if isinstance(found, float):
-        return f"{found:+.3g}"
-    return f"{found.value:+.3g} ({found.low:+.3g} to {found.high:+.3g})"
 
 
 def _number(confidence: float | None, right: float | None) -> str:
@@ -159,9 +150,8 @@ def _put_details(details: Mapping[str, Any]) -> None:
     """Scores of each label, of each kind of entity and of each section of analogies, and confusions. Images
     have plain lists instead, which are not shown."""
     for name in ("labels", "entities"):
-        scores = details.get(name)
-        if isinstance(scores, dict) and scores:
-            _put_scores(name.capitalize(), scores)
+        if as_object(details.get(name)):
+            _put_scores(name.capitalize(), details[name])
     if sections := details.get("sections"):
         _put_sections(sections)
     match details.get("confusion"):

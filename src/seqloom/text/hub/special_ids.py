@@ -138,9 +138,8 @@ def _never_written(config: JsonObject, size: int) -> set[int]:
     ids = set[int]()
     for key in NEVER:
         for entry in as_list(config.get(key)) or []:
-            if isinstance(entry, list) and len(entry) == 1:  # a word of one token
-                entry = entry[0]
-            i = as_whole_number(entry)
+            word = as_list(entry) or [entry]
+            i = as_whole_number(word[0]) if len(word) == 1 else None
             if i is not None and 0 <= i < size:
                 ids.add(i)
     return ids
@@ -163,8 +162,8 @@ def configured_id(config: JsonObject, name: str, path: Path | None = None) -> in
     if name not in config:
         return DEFAULTS.get(str(config.get("model_type", "")), {}).get(name)
     value = config[name]
-    if isinstance(value, list) and value and name == "eos_token_id":
-        value = value[0]
+    if name == "eos_token_id":
+        value = next(iter(as_list(value) or [value]))
     if value is None:
         return None
     # True would count as an int

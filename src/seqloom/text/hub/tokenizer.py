@@ -524,6 +524,15 @@ def _special(pipeline: Pipeline, special_ids: SpecialIds) -> set[int]:
     return special - {-1}
 
 
+def _merged_pair(merge: str | list[str]) -> list[str]:
+    """Both sides of a merge, which older files have in one text."""
+    match merge:
+        case str():
+            return merge.split(" ")
+        case _:
+            return merge
+
+
 def _with_hidden_names(pipeline: Pipeline, special: Mapping[str, int]) -> Tokenizer:
     """The pipeline in which no text can spell a special entry; without truncation, padding and dropout."""
     secret = secrets.token_hex(16)
@@ -540,12 +549,9 @@ def _with_hidden_names(pipeline: Pipeline, special: Mapping[str, int]) -> Tokeni
     if unk_token := model.get("unk_token"):
         model["unk_token"] = hidden.get(unk_token, unk_token)
     if "merges" in model:
-        merges = [
-            merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]
-        ]
         model["merges"] = [
             [left, right]
-            for left, right in merges
+            for left, right in map(_merged_pair, model["merges"])
             if not {left, right, left + right} & hidden.keys()
         ]
     added = [
