@@ -14,18 +14,13 @@ from seqloom.tasks.denoising.noisy_windows import LANGUAGE_MODEL_NOISE
 from seqloom.tasks.denoising.training_data import prepare_noisy_corpus
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
-    FILES,
-    TABLE,
-    TOKENIZER,
-    TRAIN,
-    TRAINED_ON,
-    WORD_VECTORS,
-    data,
+    DOCUMENTS,
+    PRETRAINING,
     fine_tuning_defaults,
+    train,
 )
 
-READING = FILES | TABLE | data("text", "document")
-NOISE = frozenset({"train.noise", "train.noise_density", "train.noise_span", "train.window"})
+NOISE = train("noise", "noise_density", "noise_span", "window")
 SPANS = {"random-spans", "infilling"}
 """Kinds of noise whose spans have a mean length."""
 WITHOUT_SHARE = {"deshuffling", "prefix-lm", "sentence-permutation", "document-rotation"}
@@ -66,8 +61,8 @@ DENOISING = Task(
     name="denoising",
     summary="a text with noise in; what was there out (pre-training)",
     models=("t5", "transformer", "gpt"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | WORD_VECTORS | NOISE,
-    reading=READING,
+    settings=PRETRAINING | NOISE,
+    reading=DOCUMENTS,
     open=partial(open_text_model, Denoiser),
     training_data=prepare_noisy_corpus,
     check=check_denoising,

@@ -16,14 +16,13 @@ from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
 from seqloom.tasks.language_modeling.check_documents import check_documents
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
+    DOCUMENTS,
     FILES,
+    PRETRAINING,
     TABLE,
-    TOKENIZER,
-    TRAIN,
-    TRAINED_ON,
-    WORD_VECTORS,
     data,
     fine_tuning_defaults,
+    train,
 )
 
 
@@ -40,21 +39,13 @@ def unused(run: RunConfig) -> dict[str, str]:
     }
 
 
-DOCUMENTS = FILES | TABLE | data("text", "document")
 PAIRS = FILES | TABLE | data("text", "second", "score", "label")
 
 FEATURE_EXTRACTION = Task(
     name="feature-extraction",
     summary="a text in; a vector out",
     models=("elmo",),
-    settings=PAIRS
-    | DOCUMENTS
-    | TRAINED_ON
-    | TOKENIZER
-    | data("learn_from")
-    | TRAIN
-    | WORD_VECTORS
-    | {"train.window"},
+    settings=PAIRS | PRETRAINING | train("window"),
     reading=PAIRS | DOCUMENTS,
     open=partial(open_text_model, vectors_of),
     training_data=prepare_elmo,

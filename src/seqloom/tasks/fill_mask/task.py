@@ -15,24 +15,16 @@ from seqloom.tasks.fill_mask.mask_filler import MaskFiller
 from seqloom.tasks.fill_mask.training_data import prepare_masked_corpus
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
-    FILES,
-    TABLE,
-    TOKENIZER,
-    TRAIN,
-    TRAINED_ON,
-    WORD_VECTORS,
-    data,
+    DOCUMENTS,
+    PRETRAINING,
     fine_tuning_defaults,
+    train,
 )
 from seqloom.text.special_tokens import PAD
 
-READING = FILES | TABLE | data("text", "document")
-MASKS = frozenset(
-    f"train.{name}"
-    for name in (
-        *("noise_density", "noise_span", "mask_units", "static_masks"),
-        *("sentence_pairs", "window"),
-    )
+MASKS = train(
+    *("noise_density", "noise_span", "mask_units", "static_masks"),
+    *("sentence_pairs", "window"),
 )
 CONTEXT = 128
 """Of a new model of the size small: most of BERT's steps have rows of so many tokens."""
@@ -97,8 +89,8 @@ FILL_MASK = Task(
     name="fill-mask",
     summary="a text with masks in; the tokens at its masks out",
     models=("bert", "electra"),
-    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | WORD_VECTORS | MASKS,
-    reading=READING,
+    settings=PRETRAINING | MASKS,
+    reading=DOCUMENTS,
     open=partial(open_text_model, MaskFiller),
     training_data=prepare_masked_corpus,
     check=check_fill_mask,

@@ -12,34 +12,19 @@ from seqloom.tasks.language_modeling.training_data import prepare_corpus
 from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import (
     DECODE,
-    FILES,
+    DOCUMENTS,
+    PRETRAINING,
     PROMPT,
-    TABLE,
-    TOKENIZER,
-    TRAIN,
-    TRAINED_ON,
-    WORD_VECTORS,
-    data,
     fine_tuning_defaults,
+    train,
 )
-
-READING = FILES | TABLE | data("text", "document")
-
 
 TEXT_GENERATION = Task(
     name="text-generation",
     summary="the beginning of a text in; its continuation out",
     models=("gpt", "recurrent_lm", "ngram"),
-    settings=READING
-    | TRAINED_ON
-    | TOKENIZER
-    | data("learn_from")
-    | TRAIN
-    | WORD_VECTORS
-    | {"train.window"}
-    | PROMPT
-    | DECODE,
-    reading=READING,
+    settings=PRETRAINING | train("window") | PROMPT | DECODE,
+    reading=DOCUMENTS,
     open=partial(open_text_model, LanguageModel),
     training_data=prepare_corpus,
     forms=forms_of_documents,

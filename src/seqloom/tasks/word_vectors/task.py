@@ -11,7 +11,13 @@ from seqloom.data.readers.documents import forms_of_documents
 from seqloom.errors import UsageError
 from seqloom.protocols import Settings, Task
 from seqloom.tasks.model import open_text_model
-from seqloom.tasks.setting_names import FILES, TABLE, TRAINED_ON, data
+from seqloom.tasks.setting_names import (
+    DOCUMENTS,
+    LOOP,
+    TRAINED_ON,
+    data,
+    train,
+)
 from seqloom.tasks.word_vectors.cells import CellTrainingData, prepare_cells
 from seqloom.tasks.word_vectors.check_word_vectors import check_word_vectors
 from seqloom.tasks.word_vectors.training_data import (
@@ -22,22 +28,9 @@ from seqloom.tasks.word_vectors.training_data import (
 from seqloom.tasks.word_vectors.word_vectors import WordVectorModel
 from seqloom.text.tokenizers import WORD_TOKENIZERS
 
-READING = FILES | TABLE | data("text", "document")
-TRAIN = frozenset(
-    f"train.{name}"
-    for name in (
-        *("max_steps", "epochs", "min_steps", "batch_tokens", "learning_rate", "schedule"),
-        *(
-            "warmup_steps",
-            "evaluate_every",
-            "best",
-            "patience",
-            "log_every",
-            "tensorboard",
-            "trackers",
-        ),
-        *("threads", "ordered_updates", "seed"),
-    )
+TRAIN = LOOP | train(
+    *("max_steps", "epochs", "min_steps", "batch_tokens", "learning_rate", "schedule"),
+    *("warmup_steps", "threads", "ordered_updates", "seed"),
 )
 
 
@@ -91,11 +84,11 @@ WORD_VECTORS = Task(
     name="word-vectors",
     summary="a word in; the words nearest to it out",
     models=("word2vec", "glove"),
-    settings=READING
+    settings=DOCUMENTS
     | TRAINED_ON
     | data("tokenizer", "vocabulary", "normalisation", "learn_from", "phrases", "minimum_count")
     | TRAIN,
-    reading=READING,
+    reading=DOCUMENTS,
     open=partial(open_text_model, WordVectorModel),
     training_data=prepare,
     check=partial(check_word_vectors, prepare),
