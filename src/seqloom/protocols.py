@@ -14,9 +14,9 @@ The state
     hypotheses of one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which
     input a row reads. A state is used once: a call may write into its buffers. `fork` copies where two
     continuations are needed, and `select_rows` copies too. A part of it that can do so in place, at less
-    cost, is a `ReorderableState`. `join_rows` puts the rows of several states into one. None
-    is the state of a language model that has read nothing; `<s>` begins a document, also in the middle of a
-    row.
+    cost, is a `ReorderableState`. `join_rows` puts the rows of several states into one; `share` lets many
+    rows go on from one. None is the state of a language model that has read nothing; `<s>` begins a
+    document, also in the middle of a row.
 
 Padding
     A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean
@@ -760,6 +760,21 @@ def reorder_in_place(state: State, rows: Tensor) -> State:
         case tuple():
             return _same_tuple(state, [reorder_in_place(part, rows) for part in state])
     return state
+
+
+@runtime_checkable
+class ShareableState(Protocol):
+    """A state that many rows can go on from without a copy for each."""
+
+    def shared(self) -> State:
+        """The same state, to select rows from; this one is only read from now on."""
+        ...
+
+
+def share(state: State) -> State:
+    """The state that rows are to be selected from: of a `ShareableState` `select_rows` copies next to
+    nothing. The given one may be kept, if only copies of it go on (`fork`)."""
+    return state.shared() if _meets(state.__class__, ShareableState) else state
 
 
 @runtime_checkable

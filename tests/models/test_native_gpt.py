@@ -33,7 +33,9 @@ from seqloom.protocols import (
     next_logits,
     reorder_in_place,
     select_rows,
+    share,
     target_log_probs,
+    tensors_of,
 )
 from seqloom.runs.quantised_weights import QuantisedModel
 from seqloom.shapes import IGNORE
@@ -172,6 +174,90 @@ def test_logits_are_those_of_float64(
     assert len(native_steps) == len(expected) + 1
     for logits, exact in zip(found, expected, strict=True):
         assert_close(logits, exact)
+
+
+def logits_of_hypotheses(model: Decodable, rows: int, *, shares: bool) -> list[Tensor]:
+    """After each of some steps of rows that go on from one text, some of which have more in common."""
+    found: list[Tensor] = []
+    text = torch.cat([torch.tensor([[BOS]]), *(drawn_tokens(1, seed) for seed in range(16))], dim=1)
+    context = next_logits(model, text, None)[1]
+    state = None
+    for seed in (100, 200):  # the second time from the same state
+        state = share(context) if shares else fork(context)
+        state = select_rows(state, torch.zeros(rows, dtype=torch.long))
+        for step in range(12):
+            # tokens that are alike in some rows, and never in all
+            tokens = drawn_tokens(2, seed + step)[torch.arange(rows) * (step + 1) // rows % 2]
+            logits, state = next_logits(model, tokens, state)
+            found.append(logits)
+            order = torch.randint(rows, (rows,), generator=torch.Generator().manual_seed(step))
+            state = reorder_in_place(state, order)
+        rows -= 1
+    tokens = drawn_tokens(rows + 1, 99)
+    tokens[0] = BOS  # one row begins a document
+    return [*found, next_logits(model, tokens, state)[0]]
+
+
+@pytest.mark.parametrize("shares", [False, True], ids=["copied", "shared"])
+@pytest.mark.parametrize("rows", [2, 5, 9])
+def test_rows_with_a_text_in_common(
+    model: GPT, kind: str, threads: int, rows: int, shares: bool, native_steps: list[int]
+) -> None:
+    with torch.inference_mode():
+        expected = logits_of_hypotheses(copy.deepcopy(model).double(), rows, shares=False)
+        with PackedWeights():
+            found = logits_of_hypotheses(model, rows, shares=shares)
+            alone = logits_of_hypotheses(model, rows, shares=not shares)
+    assert len(native_steps) >= 2 * len(expected) - 2
+    for logits, same, exact in zip(found, alone, expected, strict=True):
+        assert_close(logits, exact)
+        torch.testing.assert_close(logits, same, rtol=0, atol=1e-5 * float(exact.abs().max()))
+
+
+def test_sources_that_differ_at_their_end_have_nothing_in_common(native_steps: list[int]) -> None:
+    model = drawn(bidirectional_source=True)
+    source = torch.cat([drawn_tokens(1, seed) for seed in range(12)], dim=1).repeat(2, 1)
+    source[1, -1] += 1
+
+    def logits(reader: GPT) -> list[Tensor]:
+        state, found = reader.read_source(source), []
+        for order in ([0, 0, 1, 1], [2, 0, 3, 0], [3, 1, 0, 2]):
+            state = reorder_in_place(state, torch.tensor(order))
+            logits, state = next_logits(reader, torch.full((4, 1), 9), state)
+            found.append(logits)
+        return found
+
+    with torch.inference_mode():
+        expected = logits(copy.deepcopy(model).double())
+        with PackedWeights():
+            found = logits(model)
+    assert native_steps == [4, 4, 4]
+    for one, exact in zip(found, expected, strict=True):
+        assert_close(one, exact)
+    assert not torch.equal(found[0][0], found[0][3])
+
+
+def test_a_shared_context_is_never_copied_nor_changed(native_steps: list[int]) -> None:
+    model = drawn()
+    with torch.inference_mode(), PackedWeights():
+        context = model.read(drawn_tokens(1, 0).repeat(1, 19), None)[1]
+        context = model.read(drawn_tokens(1, 1), context)[1]
+        assert context is not None
+        before = fork(context)
+        state = select_rows(share(context), torch.zeros(6, dtype=torch.long))
+        for step in range(10):
+            state = model.read(drawn_tokens(6, step), state)[1]
+        assert state is not None
+        assert state.context.value is context
+        assert state.length == 10
+        assert state.position == 30
+        for mine, kept in zip(tensors_of(context), tensors_of(before), strict=True):
+            slots = mine.dim() - 2 if mine.dim() > 2 else 1
+            assert torch.equal(mine.narrow(slots, 0, 20), kept.narrow(slots, 0, 20))
+        whole = state.whole()
+        assert whole.length == 30
+        assert torch.equal(whole.tokens[:, :20], context.tokens[:, :20].repeat(6, 1))
+    assert native_steps == [1] + [6] * 10
 
 
 def assert_close(logits: Tensor, exact: Tensor) -> None:

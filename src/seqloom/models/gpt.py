@@ -29,6 +29,7 @@ from seqloom.layers.transformer.key_value_cache import (
     MaskAndPositions,
     embed_tokens,
     extend_cache,
+    ids_of_whole_rows,
     mask_and_positions,
 )
 from seqloom.layers.transformer.native_stack import why_not
@@ -208,6 +209,7 @@ class GPT(CompiledModel):
             found = read_token(self.stack, self._token_embedding, tokens, state)
             if found is not None:
                 return found
+        state = state and state.whole()
         call = self._mask_and_positions(tokens, state)
         hidden, layers = run_stack(self.stack, *self._embed(tokens, call), state and state.layers)
         return hidden, extend_cache(state, layers, tokens, call)
@@ -221,7 +223,8 @@ class GPT(CompiledModel):
             everything: AttentionMask = is_token[:, None, None] if call.ragged else "all"
             call = call._replace(mask=everything)
         _, layers = self.stack(*self._embed(source, call), None)
-        return extend_cache(None, layers, source, call)
+        known = ids_of_whole_rows(source) if self.config.bidirectional_source else source
+        return extend_cache(None, layers, known, call)
 
     def forward(
         self, tokens: Tensor, state: KeyValueCache | None = None

@@ -7,9 +7,9 @@
 // place; those of an input are read where they are by all rows of it. Between two parts of a block all threads wait for each other.
 #pragma once
 
+#include "cached_attention.h"
 #include "packed_linear.h"
 
-#include <limits>
 #include <utility>
 
 namespace seqloom {
@@ -133,6 +133,8 @@ struct TransformerStep : TransformerStack { // as `StepArguments` in step_argume
   float* const* caches; // keys and values of each block in turn: (rows, heads, slots, head_width) each
   long rows;
   long slots, length;                // of the caches: room, and what is filled
+  float* const* context;             // keys and values of each block that all rows read before their own, (heads, context_slots, head_width) each
+  long context_slots, context_length; // 0: nothing, which only `tokens` may change
   const uint8_t* visible;            // (rows, length + 1): the keys that a row sees; null: all
   const float *cosines, *sines;      // of rotary positions, (rows, head_width / 2); else null
   long angle_stride;                 // from one row's angles to the next one's: 0 where all agree
@@ -149,13 +151,14 @@ struct TransformerStep : TransformerStack { // as `StepArguments` in step_argume
     return std::all_of(tokens.ids, tokens.ids + rows, [&](long id) { return id >= 0 && id < tokens.vocabulary && id != tokens.pad && id != tokens.start; });
   }
 
-  long most_keys() const { return std::max(length + 1, memory.steps); }
-  long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + blocks[0].hidden.outputs) + threads * most_keys(); }
+  long most_keys() const { return std::max(context_length + length + 1, memory.steps); }
+  long workspace_size(long threads) const { return rows * (2 * width + 4 * inner() + blocks[0].hidden.outputs) + threads * RowGroup::MOST * most_keys(); }
 
   void operator()(const Member& me, float* at) const {
     const auto take = [&](long wide) { return Rows<float>{std::exchange(at, at + rows * wide), wide}; };
     const Rows<float> states{x, width}, normed = take(width), added = take(width), parts = take(3 * inner()), mixed = take(inner()), wide = take(blocks[0].hidden.outputs);
-    float* weights = at + me.rank * most_keys();
+    float* weights = at + me.rank * RowGroup::MOST * most_keys();
+    const std::vector<RowGroup> by_text = groups_by_text(), by_input = groups_by_input();
 
     each_row(me, [&](long row) {
       if (tokens.ids) embed(row, states[row]);
@@ -166,10 +169,7 @@ struct TransformerStep : TransformerStack { // as `StepArguments` in step_argume
       const TransformerBlock& block = blocks[layer];
       block.query_key_value(me, read, rows, parts);
       me.sync();
-      each_head(me, [&](long row, long head) {
-        append(layer, row, head, parts[row]);
-        attend(parts[row], head, read_so_far(layer, row, head), mixed[row], weights);
-      });
+      each_head(me, by_text, [&](const RowGroup& group, long head) { attend_to_text(group, layer, head, parts, mixed, weights); });
       block.attention_output(me, mixed, rows, added);
       me.sync();
       const Norm& after_attention = memory.layers ? block.memory_norm : block.feed_forward_norm;
@@ -177,7 +177,7 @@ struct TransformerStep : TransformerStack { // as `StepArguments` in step_argume
       if (memory.layers) {
         block.query(me, read, rows, parts);
         me.sync();
-        each_head(me, [&](long row, long head) { attend(parts[row], head, remembered(layer, row, head), mixed[row], weights); });
+        each_head(me, by_input, [&](const RowGroup& group, long head) { attend_to_memory(group, layer, head, parts, mixed, weights); });
         block.memory_output(me, mixed, rows, added);
         me.sync();
         each_row(me, [&](long row) { add(states[row], added[row], normed[row], block.memory_norm, &block.feed_forward_norm); });
@@ -210,10 +210,11 @@ private:
     me.sync();
   }
 
-  // The heads of one input are neighbours, as they may look at the same keys.
-  template <class F> void each_head(const Member& me, F f) const {
-    const Share pairs = me.of(rows * heads);
-    for (long pair = pairs.first; pair < pairs.last; pair++) f(pair % rows, pair / rows);
+  // One head of all groups is done before the next, as groups may look at the same keys.
+  template <class F> void each_head(const Member& me, const std::vector<RowGroup>& groups, F f) const {
+    const long count = static_cast<long>(groups.size());
+    const Share pairs = me.of(count * heads);
+    for (long pair = pairs.first; pair < pairs.last; pair++) f(groups[pair % count], pair / count);
     me.sync();
   }
 
@@ -240,98 +241,59 @@ private:
     std::memcpy(caches[2 * layer + 1] + place, value, head_width * sizeof(float));
   }
 
-  struct Seen { // what a query looks at
-    const float *keys, *values;
-    long count;
-    const uint8_t* visible; // null: all
-    const float* bias;      // null: none
-  };
-
-  Seen read_so_far(long layer, long row, long head) const {
-    const long place = (row * heads + head) * slots * head_width;
-    return {caches[2 * layer] + place, caches[2 * layer + 1] + place, length + 1, visible ? visible + row * (length + 1) : nullptr,
-            bias ? bias + row * row_bias + head * head_bias : nullptr};
+  // What a row has read in one head, from slot `first` on.
+  Slots read_so_far(long layer, long row, long head, long first) const {
+    const long place = ((row * heads + head) * slots + first) * head_width;
+    return {caches[2 * layer] + place, caches[2 * layer + 1] + place, length + 1 - first};
   }
 
-  Seen remembered(long layer, long row, long head) const {
-    const long input = memory.source[row], place = (input * heads + head) * memory.steps * head_width;
-    return {memory.layers[2 * layer] + place, memory.layers[2 * layer + 1] + place, memory.steps,
-            memory.is_token ? memory.is_token + input * memory.steps : nullptr, nullptr};
-  }
-
-  // softmax(K q * scale + bias) V in one head; 0 where it sees nothing.
-  void attend(const float* queries, long head, const Seen& seen, float* outs, float* weights) const {
-    const float *query = queries + head * head_width, *keys = seen.keys, *values = seen.values;
-    const long count = seen.count;
-    constexpr float NEVER = -std::numeric_limits<float>::infinity();
-    long slot = 0;
-    for (; slot + 4 <= count; slot += 4) score<4>(query, keys + slot * head_width, weights + slot);
-    for (; slot < count; slot++) score<1>(query, keys + slot * head_width, weights + slot);
-    if (seen.bias)
-      for (slot = 0; slot < count; slot++) weights[slot] += seen.bias[slot];
-    if (seen.visible)
-      for (slot = 0; slot < count; slot++) weights[slot] = seen.visible[slot] ? weights[slot] : NEVER;
-    float largest = NEVER, total = 0;
-#pragma omp simd reduction(max : largest)
-    for (slot = 0; slot < count; slot++) largest = larger(largest, weights[slot]);
-#pragma omp simd reduction(+ : total)
-    for (slot = 0; slot < count; slot++) {
-      weights[slot] = weights[slot] == NEVER ? 0.f : exponential(weights[slot] - largest);
-      total += weights[slot];
+  // Attention of the rows of a group to what they have read.
+  void attend_to_text(const RowGroup& group, long layer, long head, Rows<float> parts, Rows<float> mixed, float* weights) const {
+    const long own_shared = std::max(0L, group.shared - context_length);
+    Query queries[RowGroup::MOST];
+    for (long n = 0; n < group.count; n++) {
+      const long row = group.rows[n];
+      append(layer, row, head, parts[row]);
+      queries[n] = {parts[row] + head * head_width, mixed[row] + head * head_width, read_so_far(layer, row, head, own_shared),
+                    visible ? visible + row * (length + 1) : nullptr, bias ? bias + row * row_bias + head * head_bias : nullptr};
     }
-    float* out = outs + head * head_width;
-    long column = 0;
-    for (; column + 4 * LANES<float> <= head_width; column += 4 * LANES<float>) mix<4>(weights, values + column, count, total, out + column);
-    for (; column + LANES<float> <= head_width; column += LANES<float>) mix<1>(weights, values + column, count, total, out + column);
-    for (; column < head_width; column++) {
-      float sum = 0;
-      for (slot = 0; slot < count; slot++)
-        if (weights[slot] > 0) sum += weights[slot] * values[slot * head_width + column];
-      out[column] = total > 0 ? sum / total : 0.f;
+    Slots before{}, shared = read_so_far(layer, group.rows[0], head, 0);
+    shared.count = own_shared;
+    if (context_length) {
+      const long place = head * context_slots * head_width;
+      before = {context[2 * layer] + place, context[2 * layer + 1] + place, context_length};
     }
+    attention().attend(queries, group.count, {before, shared}, most_keys(), weights);
   }
 
-  // The scores of K keys.
-  template <int K> void score(const float* query, const float* keys, float* scores) const {
-    Vector<float> sum[K] = {};
-    long i = 0;
-    for (; i + LANES<float> <= head_width; i += LANES<float>)
-#pragma GCC unroll 4
-      for (int k = 0; k < K; k++) sum[k] += load(query + i) * load(keys + k * head_width + i);
-    Quarter fourth[4] = {};
-#pragma GCC unroll 4
-    for (int k = 0; k < K; k++) fourth[k] = folded(sum[k]);
-    const Quarter first = __builtin_shufflevector(fourth[0], fourth[1], 0, 4, 1, 5) + __builtin_shufflevector(fourth[0], fourth[1], 2, 6, 3, 7);
-    const Quarter last = __builtin_shufflevector(fourth[2], fourth[3], 0, 4, 1, 5) + __builtin_shufflevector(fourth[2], fourth[3], 2, 6, 3, 7);
-    const Quarter products = __builtin_shufflevector(first, last, 0, 1, 4, 5) + __builtin_shufflevector(first, last, 2, 3, 6, 7);
-#pragma GCC unroll 4
-    for (int k = 0; k < K; k++) {
-      float product = products[k];
-      for (long rest = i; rest < head_width; rest++) product += query[rest] * keys[k * head_width + rest];
-      scores[k] = scale * product;
+  // Attention of rows that read one input to its memory.
+  void attend_to_memory(const RowGroup& group, long layer, long head, Rows<float> parts, Rows<float> mixed, float* weights) const {
+    const long input = memory.source[group.rows[0]], place = (input * heads + head) * memory.steps * head_width;
+    const uint8_t* is_token = memory.is_token ? memory.is_token + input * memory.steps : nullptr;
+    Query queries[RowGroup::MOST];
+    for (long n = 0; n < group.count; n++) {
+      const long row = group.rows[n];
+      queries[n] = {parts[row] + head * head_width, mixed[row] + head * head_width, {}, is_token, nullptr};
     }
+    const Slots remembered{memory.layers[2 * layer] + place, memory.layers[2 * layer + 1] + place, memory.steps};
+    attention().attend(queries, group.count, {remembered}, most_keys(), weights);
   }
 
-  typedef float Quarter __attribute__((vector_size(16)));
+  CachedAttention attention() const { return {head_width, scale}; }
 
-  // The sum of the vector's quarters.
-  static Quarter folded(Vector<float> v) {
-    Quarter quarters[BYTES / 16];
-    std::memcpy(quarters, &v, sizeof quarters);
-    Quarter sum = quarters[0];
-    for (int i = 1; i < BYTES / 16; i++) sum += quarters[i];
-    return sum;
+  // Where all are even, rows that read the same input and have read the same tokens have the same keys.
+  long agreement(long one, long other) const {
+    if (memory.layers && memory.source[one] != memory.source[other]) return 0;
+    const long *a = tokens.known + one * tokens.known_stride, *b = tokens.known + other * tokens.known_stride;
+    return context_length + (std::mismatch(a, a + length, b).first - a);
   }
 
-  // V vectors of the weighted mean of the values. What has no weight may be anything, and is not read.
-  template <int V> void mix(const float* weights, const float* values, long count, float total, float* out) const {
-    Vector<float> sum[V] = {};
-    for (long slot = 0; slot < count; slot++) {
-      if (!(weights[slot] > 0)) continue;
-#pragma GCC unroll 4
-      for (int v = 0; v < V; v++) sum[v] += weights[slot] * load(values + slot * head_width + v * LANES<float>);
-    }
-    for (int v = 0; v < V; v++) store(out + v * LANES<float>, total > 0 ? sum[v] / total : Vector<float>{});
+  std::vector<RowGroup> groups_by_text() const {
+    return grouped(rows, [&](long one, long other) { return tokens.ids ? agreement(one, other) : 0; });
+  }
+
+  std::vector<RowGroup> groups_by_input() const {
+    return grouped(memory.layers ? rows : 0, [&](long one, long other) { return memory.source[one] == memory.source[other] ? RowGroup::WORTH : 0; });
   }
 };
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqloom.layers.packed_linear import packed_rows
 from seqloom.layers.transformer.cached_rows import reorder_rows
 from seqloom.packed_weights import current
-from seqloom.protocols import select_rows
+from seqloom.protocols import Shared, select_rows
 
 NO_TOKEN = -1
 """Fills slots that no token was ever written to."""
@@ -76,7 +76,7 @@ class RaggedCache(NamedTuple):
 
 
 class KeyValueCache(NamedTuple):
-    """All that has been read. A `ReorderableState` and a `JoinableState`."""
+    """All that has been read. A `ReorderableState`, a `JoinableState` and a `ShareableState`."""
 
     layers: tuple[KeysValues, ...]
     """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
@@ -86,6 +86,52 @@ class KeyValueCache(NamedTuple):
     """How many of the slots are filled."""
     ragged: RaggedCache | None
     """None where all rows have read `length` tokens and see them all."""
+    context: Shared[KeyValueCache | None] = Shared(None)
+    """The one row that all of these go on from, without padding; it is read, and never changed."""
+
+    @property
+    def position(self) -> int:
+        """Of the next token, where rows are not ragged."""
+        context = self.context.value
+        return self.length + (context.length if context else 0)
+
+    def shared(self) -> KeyValueCache:
+        """The same, as what many rows go on from."""
+        if len(self.tokens) > 1 or self.ragged is not None or torch.is_grad_enabled():
+            return self
+        whole = self.whole()._with_contiguous_layers()
+        layers = tuple(
+            KeysValues(keys[:, :, :0], values[:, :, :0]) for keys, values in whole.layers
+        )
+        return KeyValueCache(layers, whole.tokens[:, :0], 0, None, Shared(whole))
+
+    def _with_contiguous_layers(self) -> KeyValueCache:
+        """The same, in memory that the compiled step can read: a first call leaves views."""
+        parts = [*itertools.chain(*self.layers)]
+        if all(part.is_contiguous() for part in parts):
+            return self
+        layers = [
+            KeysValues(keys.contiguous(), values.contiguous()) for keys, values in self.layers
+        ]
+        return self._replace(layers=tuple(layers))
+
+    def whole(self) -> KeyValueCache:
+        """The same, each row with a copy of the context."""
+        context = self.context.value
+        if context is None:
+            return self
+
+        def joined(before: Tensor, own: Tensor) -> Tensor:
+            repeated = before[:, :, : context.length].expand(len(own), -1, -1, -1)
+            return torch.cat([repeated, own[:, :, : self.length]], dim=2)
+
+        layers = tuple(
+            KeysValues(joined(before.keys, own.keys), joined(before.values, own.values))
+            for before, own in zip(context.layers, self.layers, strict=True)
+        )
+        known = context.tokens[:, : context.length].expand(len(self.tokens), -1)
+        tokens = torch.cat([known, self.tokens[:, : self.length]], dim=1)
+        return KeyValueCache(layers, tokens, self.position, None)
 
     def reordered(self, rows: Tensor, inputs: Tensor | None = None) -> KeyValueCache:
         """These rows `(n,)`, in place.
@@ -106,7 +152,8 @@ class KeyValueCache(NamedTuple):
             layers = tuple(
                 KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in layers
             )
-        return KeyValueCache(layers, self.tokens[: len(rows)], self.length, ragged)
+        tokens = self.tokens[: len(rows)]
+        return KeyValueCache(layers, tokens, self.length, ragged, self.context)
 
     def _selected(self, rows: Tensor, ragged: RaggedCache | None) -> KeyValueCache:
         """A copy with these rows."""
@@ -115,12 +162,12 @@ class KeyValueCache(NamedTuple):
             KeysValues(keys[rows, :, :length], values[rows, :, :length])
             for keys, values in self.layers
         )
-        return KeyValueCache(layers, self.tokens[rows, :length], length, ragged)
+        return KeyValueCache(layers, self.tokens[rows, :length], length, ragged, self.context)
 
     def joined(self, others: Sequence[KeyValueCache]) -> KeyValueCache:
         """These rows and those of the others. Shorter texts begin later, after slots that nobody sees; slots
         that no row sees any more are dropped."""
-        caches, device = [self, *others], self.tokens.device
+        caches, device = [cache.whole() for cache in (self, *others)], self.tokens.device
         everything = [
             cache.ragged or RaggedCache.even(len(cache.tokens), cache.length, device)
             for cache in caches
@@ -203,6 +250,14 @@ def mask_and_positions(
     before = ragged or RaggedCache.even(rows, past_length, tokens.device)
     mask, positions, ragged = before.after(tokens != pad_id, is_start)
     return MaskAndPositions(mask, positions, past_length, ragged)
+
+
+def ids_of_whole_rows(tokens: Tensor) -> Tensor:
+    """tokens `(rows, steps)` of which each sees its whole row -> ids to know the row by: as the first keys
+    already depend on the last token, two rows agree in all slots or in none. The first id is a hash."""
+    factors = torch.full_like(tokens[0], 0x5851F42D4C957F2D).cumprod(0)  # int64 wraps around
+    hashes = (tokens * factors).sum(1) & (2**62 - 1)
+    return torch.cat([NO_TOKEN - 1 - hashes[:, None], tokens[:, 1:]], dim=1)
 
 
 def extend_cache(

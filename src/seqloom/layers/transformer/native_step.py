@@ -40,6 +40,9 @@ from seqloom.layers.transformer.step_arguments import (
 from seqloom.layers.transformer.token_embedding import NativeEmbedding, TokenEmbedding
 from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
 
+LEAST_OWN_SLOTS = 8
+"""The first size of the buffers of rows that go on from a context: mostly they are a word long."""
+
 
 class RowsMemory(NamedTuple):
     """What the rows of a decoder read."""
@@ -142,7 +145,7 @@ class NativeStep:
         self._packed = packed
         self._arguments = StepArguments(stack=packed.arguments)
         self._embedding: NativeEmbedding | None = None
-        self._caches, self._memories = _Addresses(), _Addresses()
+        self._caches, self._contexts, self._memories = _Addresses(), _Addresses(), _Addresses()
 
     def __call__(
         self,
@@ -195,31 +198,51 @@ class NativeStep:
         if known.shape[1] <= length:
             known = with_room(known, length, 1, 1)
         arguments = StepArguments.from_buffer_copy(self._arguments)
-        layers_after = self._with_slot(arguments, cache.layers, length, rows)
+        context = cache.context.value
+        least = MIN_SLOTS if context is None else LEAST_OWN_SLOTS
+        layers_after = self._with_slot(arguments, cache.layers, length, rows, least)
         if (
             layers_after is None
+            or not self._continue(arguments, context)
             or not self._remember(arguments, read, rows)
-            or not self._embedding.put(arguments, tokens, known, length)
+            or not self._embedding.put(arguments, tokens, known, cache.position)
         ):
             return None
         hidden = torch.empty(rows, 1, self._packed.width, device="cpu")
         if not self._run(arguments, hidden):
             return None
-        return hidden, KeyValueCache(layers_after, known, length + 1, None)
+        return hidden, KeyValueCache(layers_after, known, length + 1, None, cache.context)
 
     def _with_slot(
-        self, arguments: StepArguments, layers: tuple[KeysValues, ...], length: int, rows: int
+        self,
+        arguments: StepArguments,
+        layers: tuple[KeysValues, ...],
+        length: int,
+        rows: int,
+        least: int = MIN_SLOTS,
     ) -> tuple[KeysValues, ...] | None:
         """The layers with room for one more than `length` tokens, where the step finds them; None if they are
         not of these rows."""
         if layers[0].keys.shape[2] <= length or not self._caches.know(layers):
-            layers = with_slot(layers, length)
+            layers = with_slot(layers, length, least)
         addresses, (has, _, slots, _) = self._caches.of(layers), layers[0].keys.shape
         if addresses is None or has != rows:
             return None
         arguments.caches = ctypes.addressof(addresses)
         arguments.slots, arguments.length = slots, length
         return layers
+
+    def _continue(self, arguments: StepArguments, context: KeyValueCache | None) -> bool:
+        """Tells the step what its rows go on from; False where it cannot be told."""
+        if context is None:
+            return True
+        addresses = self._contexts.of(context.layers)
+        if addresses is None:
+            return False
+        arguments.context = ctypes.addressof(addresses)
+        arguments.context_slots = context.layers[0].keys.shape[2]
+        arguments.context_length = context.length
+        return True
 
     def _remember(self, arguments: StepArguments, read: RowsMemory | None, rows: int) -> bool:
         """Tells the step what its rows read; False where it cannot be told."""
@@ -246,13 +269,15 @@ class NativeStep:
         return made
 
 
-def with_slot(layers: Sequence[KeysValues], length: int) -> tuple[KeysValues, ...]:
-    """The layers with room for one more than `length` tokens."""
+def with_slot(
+    layers: Sequence[KeysValues], length: int, least: int = MIN_SLOTS
+) -> tuple[KeysValues, ...]:
+    """The layers with room for one more than `length` tokens; new ones for `least` of them, or more."""
     parts = [part for layer in layers for part in layer]
     if all(part.shape[2] > length and part.is_contiguous() for part in parts):
         return tuple(layers)
     rows, heads, _, head_width = parts[0].shape
-    slots = max(MIN_SLOTS, 2 * (length + 1))
+    slots = max(least, 2 * (length + 1))
     # in one block, which may have large pages
     larger = fresh(parts[0], len(parts), rows, heads, slots, head_width)
     for new, part in zip(larger, parts, strict=True):

@@ -74,6 +74,8 @@ class StepArguments(ctypes.Structure):
         ("stack", StackArguments),
         ("caches", POINTER),
         *((name, LONG) for name in ("rows", "slots", "length")),
+        ("context", POINTER),
+        *((name, LONG) for name in ("context_slots", "context_length")),
         *((name, POINTER) for name in ("visible", "cosines", "sines")),
         ("angle_stride", LONG),
         ("bias", POINTER),

@@ -14,6 +14,7 @@ sums.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import re
 from collections import defaultdict
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.hypotheses import NAN_LOGITS
+from seqloom.decoding.logits_processors import most_likely
 from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_constraints import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
@@ -35,7 +37,9 @@ from seqloom.protocols import (
     device_of,
     fork,
     next_logits,
+    reorder_in_place,
     select_rows,
+    share,
 )
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.language_modeling.generate import prompt_ids
@@ -60,6 +64,13 @@ _INSIDE = re.compile(rb"[%b]\Z" % _WORD)
 _BREAKS = torch.tensor([not _INSIDE.match(bytes([byte])) for byte in range(256)])
 """Which bytes end a word."""
 _TYPED = re.compile(r"[\w\x80-\U0010ffff]*\Z", re.ASCII)
+
+
+@functools.lru_cache(maxsize=2)
+def _breaks(lexicon: Lexicon) -> tuple[Tensor, Tensor]:
+    """1 at each token before which a word ends, 0 elsewhere; and the other way round."""
+    breaks = _BREAKS[lexicon.first_bytes].float()
+    return breaks, 1 - breaks
 
 
 class Completion(NamedTuple):
@@ -146,12 +157,13 @@ class Completer:
             n=n,
         )
         rows = search.grow([_Row(1.0, b"", 0, 0)], self._probabilities(logits))
-        for _ in range(calls):
+        state = share(state)
+        for call in range(calls):
             if not rows:
                 break
-            state = select_rows(
-                state, torch.tensor([row.parent for row in rows], device=self._device)
-            )
+            parents = torch.tensor([row.parent for row in rows], device=self._device)
+            # the state of the context is kept, those after it are not used again
+            state = reorder_in_place(state, parents) if call else select_rows(state, parents)
             logits, state = next_logits(
                 self._model, torch.tensor([[row.token] for row in rows], device=self._device), state
             )
@@ -252,7 +264,7 @@ class _Search:
         if self._end is not None:
             ends = (probabilities[:, self._end] * shares[:, 0]).tolist()
         # in the order of what tokens spell
-        mass = probabilities.index_select(1, lexicon.ids) * shares
+        mass = probabilities.index_select(1, lexicon.ids).mul_(shares)
         in_last_word = []
         for index, row in enumerate(rows):
             if len(row.text) < len(self._rest):
@@ -265,9 +277,10 @@ class _Search:
             word_ends = self._take_word_ends(lexicon, mass, in_last_word)
             for index, word_end in zip(in_last_word, word_ends, strict=True):
                 self._add(rows[index].text, False, ends[index] + word_end)
-        values, places = mass.flatten().topk(min(max(self._bounds.rows, self._n), mass.numel()))
+        wanted = min(max(self._bounds.rows, self._n), mass.numel())
+        values, places = most_likely(mass.view(1, -1), wanted)
         grown = []
-        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        for value, place in zip(values[0].tolist(), places[0].tolist(), strict=True):
             parent, column = divmod(place, len(lexicon.texts))
             text = rows[parent].text + lexicon.texts[column]
             ended = self._word_ends(text)
@@ -302,10 +315,12 @@ class _Search:
 
     def _take_word_ends(self, lexicon: Lexicon, mass: Tensor, rows: list[int]) -> list[float]:
         """How much mass of each of these rows is on tokens before which a word ends; `mass` loses it."""
-        breaks = _BREAKS[lexicon.first_bytes].to(mass.dtype)
+        breaks, others = _breaks(lexicon)
         chosen = mass if len(rows) == len(mass) else mass[rows]
         word_ends: list[float] = (chosen @ breaks).tolist()
-        mass[rows] = chosen * (1 - breaks)
+        chosen.mul_(others)
+        if chosen is not mass:
+            mass[rows] = chosen
         return word_ends
 
     def _add(self, text: bytes, ended: bool, mass: float) -> None:
