@@ -110,7 +110,7 @@ template <class T> struct Gemm { // as `ProductArguments` in layers/recurrent/co
               for (int s = 0; s <= both; s++) copy_lanes(to[m] + s * LANES<T>, c[place + m] + at + s * LANES<T>, lanes[s]);
         }
         const Rows<const T> u = in_place  ? Rows<const T>{a[place] + k, a.row_stride}
-                              : in_panels ? Rows<const T>{block + up / TILE_ROWS * panel_size(block_depth), 1}
+                              : in_panels ? Rows<const T>{block + up / TILE_ROWS * panel_size(block_depth), TILE_ROWS}
                                           : Rows<const T>{block + up * block_depth, block_depth};
         const Rows<const T> add_at[2] = {plus, plus.data ? plus.columns(LANES<T>) : plus};
         const Rows<T> to_at[2] = {to, to.columns(LANES<T>)};

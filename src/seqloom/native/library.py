@@ -1,5 +1,5 @@
 """The compiled loops and products that this machine can run, the passes of word2vec and GloVe, the steps of
-decoding, and the cutting of texts.
+decoding and of training, and the cutting of texts.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -21,6 +21,9 @@ from seqloom.packed_weights import current
 
 KINDS = {torch.float32: "float", torch.float64: "double"}
 """The types of numbers that they are compiled for, and the endings of their names."""
+
+STORED = (torch.float32, torch.bfloat16)
+"""The types of numbers that a training step reads and writes."""
 
 OFF = "SEQLOOM_NATIVE"
 """Environment variable: 0 leaves the compiled loops alone."""
@@ -66,11 +69,23 @@ class DecodingFunctions(NamedTuple):
     """(CachedRows) -> whether there are such rows; otherwise nothing was done."""
 
 
+class TrainingFunctions(NamedTuple):
+    """Those for steps of training, in float32 and bfloat16."""
+
+    attention: Callable[..., None]
+    """(Attention, threads)"""
+    gelu: Callable[..., None]
+    """(Gelu, threads)"""
+    cross_entropy: Callable[..., None]
+    """(CrossEntropy, threads)"""
+
+
 class NativeLibrary(NamedTuple):
     """All functions of one library."""
 
     by_type: dict[torch.dtype, NativeFunctions]
     decoding: DecodingFunctions
+    training: TrainingFunctions
     find_segments: Callable[..., None]
     """(Segments)"""
 
@@ -115,7 +130,12 @@ def load(path: Path) -> NativeLibrary | None:
     by_type = {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
     find_segments = loaded.seqloom_find_segments
     find_segments.argtypes, find_segments.restype = (_POINTER,), None
-    return NativeLibrary(by_type, _decoding_functions(loaded), find_segments)
+    training = [loaded[f"seqloom_{name}"] for name in TrainingFunctions._fields]
+    for function in training:
+        function.argtypes, function.restype = (_POINTER, _LONG), None
+    return NativeLibrary(
+        by_type, _decoding_functions(loaded), TrainingFunctions(*training), find_segments
+    )
 
 
 def _decoding_functions(loaded: ctypes.CDLL) -> DecodingFunctions:
@@ -154,3 +174,11 @@ def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
     """Whether it is a CPU tensor of this type with data: neither a meta nor a fake tensor, nor a subclass."""
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (Tensor, nn.Parameter)
+
+
+def training_functions(*tensors: Tensor) -> TrainingFunctions | None:
+    """None where `library` is, where something is traced, and for tensors that are not all float32 or all
+    bfloat16 in memory."""
+    loaded, dtype = library(), tensors[0].dtype
+    fits = dtype in STORED and all(in_memory(tensor, dtype) for tensor in tensors)
+    return None if loaded is None or not fits or torch.compiler.is_compiling() else loaded.training

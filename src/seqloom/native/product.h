@@ -28,8 +28,8 @@ template <class T> struct Matrix {
   T* operator[](long place) const { return data + (index ? index[place] : place) * row_stride; }
 };
 
-// u has contiguous rows; or it is a panel, with the TILE_ROWS numbers of each column side by side.
-template <class T, int M, int S, bool PANEL>
+// u has contiguous rows; or, where it is transposed, contiguous columns, a stride apart.
+template <class T, int M, int S, bool TRANSPOSED>
 void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   Vector<T> sum[M][S];
   bool whole = true;
@@ -63,7 +63,7 @@ void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const 
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
-      for (int s = 0; s < S; s++) sum[m][s] += w[s] * (PANEL ? at[k * TILE_ROWS + m] : at[m * stride + k]);
+      for (int s = 0; s < S; s++) sum[m][s] += w[s] * (TRANSPOSED ? at[k * stride + m] : at[m * stride + k]);
   }
   if (whole) {
 #pragma GCC unroll 16
@@ -75,11 +75,11 @@ void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const 
       for (int s = 0; s < S; s++) std::memcpy(out[s][m], &sum[m][s], lanes[s] * sizeof(T));
 }
 
-template <class T, int S, bool PANEL = false, int M = TILE_ROWS>
+template <class T, int S, bool TRANSPOSED = false, int M = TILE_ROWS>
 void tile_of(long rows, Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   if constexpr (M > 1)
-    if (rows < M) return tile_of<T, S, PANEL, M - 1>(rows, u, strips, depth, plus, out, lanes);
-  tile<T, M, S, PANEL>(u, strips, depth, plus, out, lanes);
+    if (rows < M) return tile_of<T, S, TRANSPOSED, M - 1>(rows, u, strips, depth, plus, out, lanes);
+  tile<T, M, S, TRANSPOSED>(u, strips, depth, plus, out, lanes);
 }
 
 template <class T> class Product {

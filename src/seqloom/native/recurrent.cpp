@@ -1,10 +1,14 @@
 // The time loops of recurrent layers for layers/recurrent/compiled_loops.py, large products for compiled_products.py, steps of
-// decoding for native_step.py in layers/recurrent and layers/transformer, encoders for native_encoder.py, and texts cut for
+// decoding for native_step.py in layers/recurrent and layers/transformer, encoders for native_encoder.py, attention, GELU
+// and cross-entropy of a training step for compiled_*.py in layers, layers/transformer and layers/outputs, and texts cut for
 // text/segment_encoder.py: a plain C interface, called through ctypes.
 
+#include "attention.h"
 #include "cached_rows.h"
 #include "cells.h"
+#include "cross_entropy.h"
 #include "encoder.h"
+#include "gelu.h"
 #include "gemm.h"
 #include "glove.h"
 #include "likeliest.h"
@@ -105,6 +109,9 @@ void seqloom_rows(const seqloom::PackedLinear* linear, const long* ids, long cou
 void seqloom_encode(const seqloom::Encoder* encoder, long threads) { seqloom::encode(*encoder, threads); }
 void seqloom_likeliest(const seqloom::Likeliest* call, long threads) { seqloom::find(*call, threads); }
 void seqloom_find_segments(seqloom::Segments* segments) { segments->find(); }
+void seqloom_attention(const seqloom::Attention* call, long threads) { seqloom::run(*call, threads); }
+void seqloom_gelu(const seqloom::Gelu* call, long threads) { seqloom::run(*call, threads); }
+void seqloom_cross_entropy(const seqloom::CrossEntropy* call, long threads) { seqloom::run(*call, threads); }
 bool seqloom_recurrent_step(const seqloom::RecurrentStep* step, long threads) { return seqloom::run(*step, threads); }
 bool seqloom_reorder(const seqloom::CachedRows* rows) { return (*rows)(); }
 bool seqloom_transformer_step(const seqloom::TransformerStep* step, long threads) { return seqloom::run(*step, threads); }
