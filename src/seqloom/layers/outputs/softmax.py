@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.layers.linear import can_be_packed, linear
+from seqloom.layers.outputs.compiled_cross_entropy import (
+    cross_entropy_,
+    has_compiled_cross_entropy,
+)
 from seqloom.layers.outputs.likeliest import NativeOutput
 from seqloom.layers.outputs.possible_classes import Classes
 from seqloom.layers.rounded_rows import rounded, with_rounded_rows
@@ -109,16 +113,19 @@ def chunked_loss(
     bias: Tensor | None,
     extra: Tensor | None = None,
     classes: Classes | None = None,
+    exact: bool = True,
 ) -> Tensor:
     """Σ of a loss of the logits W h + b, of which only a chunk exists at a time, and of `extra`, one value
     per row.
 
     hidden `(n, width)`, weight `(classes, width)`, bias `(classes,)`, extra `(n,)`. Under autocast the
-    products are in low precision, all else in float32 or better.
+    products are in low precision, all else in float32 or better. `score` gets logits of that type too where
+    they are `exact`, else those of the products.
     """
     trains = torch.is_grad_enabled()  # inside a Function it is always off
+    chunks = _Chunks(exact, trains, classes)
     total: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
-        score, trains, hidden, weight, bias, extra, classes
+        score, chunks, hidden, weight, bias, extra
     )
     return total
 
@@ -135,6 +142,15 @@ def linear_cross_entropy(
     """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b),
     in nats."""
     classes = classes or Classes(len(weight))
+    low = weight[:0].to(_product_dtype(hidden))
+    if bias is None and has_compiled_cross_entropy(low, targets):
+        trains = torch.is_grad_enabled()
+
+        def compiled(rows: slice, logits: Tensor) -> tuple[Tensor, None]:
+            losses = cross_entropy_(logits, targets[rows], classes, smoothing, trains=trains)
+            return losses.sum(), None
+
+        return chunked_loss(compiled, hidden, weight, None, exact=False)
     smoothed = classes.possible if smoothing else []
     share = smoothing / classes.possible_count
 
@@ -164,7 +180,8 @@ def linear_log_probs(
     without gradients."""
     low = _product_dtype(hidden)
     parts = []
-    for rows, logits, *_ in _chunks(hidden.to(low), weight.to(low), bias, classes):
+    chunks = _Chunks(exact=True, trains=False, classes=classes)
+    for rows, logits, *_ in chunks.of(hidden.to(low), weight.to(low), bias):
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         parts.append(chosen - softmax_(logits))
     return torch.cat(parts)
@@ -187,29 +204,39 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
-def _chunks(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Classes | None
-) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-    """Rows, `W h + b` of those rows in float32 or better, memory for the next products, and h; the last two
-    may have more rows, those of h zeros. At least one chunk.
+@final
+class _Chunks(NamedTuple):
+    """How the logits of some rows at a time are formed."""
 
-    All chunks are in the same memory: fresh pages would cost as much as the softmax.
-    """
-    exact = torch.promote_types(hidden.dtype, torch.float32)
-    size = rounded(min(CHUNK, len(hidden)))
-    buffer = hidden.new_empty(size, len(weight), dtype=exact)
-    low = buffer if hidden.dtype is exact else torch.empty_like(buffer, dtype=hidden.dtype)
-    for start in range(0, max(len(hidden), 1), CHUNK):
-        rows = slice(start, min(start + CHUNK, len(hidden)))
-        count = rows.stop - start
-        h = with_rounded_rows(hidden[rows])
-        products = torch.mm(h, weight.T, out=low[: len(h)])
-        logits = buffer[:count].copy_(products[:count])
-        if bias is not None:
-            logits.add_(bias)
-        if classes is not None:
-            classes.suppress_(logits)
-        yield rows, logits, products, h
+    exact: bool
+    """Whether they are in float32 or better, or as the products are."""
+    trains: bool
+    classes: Classes | None
+
+    def of(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """Rows, `W h + b` of those rows, memory for the next products, and h; the last two may have more
+        rows, those of h zeros. At least one chunk.
+
+        All chunks are in the same memory: fresh pages would cost as much as the softmax.
+        """
+        dtype = hidden.dtype
+        wanted = torch.promote_types(dtype, torch.float32) if self.exact else dtype
+        size = rounded(min(CHUNK, len(hidden)))
+        buffer = hidden.new_empty(size, len(weight), dtype=wanted)
+        low = buffer if dtype is wanted else torch.empty_like(buffer, dtype=dtype)
+        for start in range(0, max(len(hidden), 1), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(hidden)))
+            count = rows.stop - start
+            h = with_rounded_rows(hidden[rows])
+            products = torch.mm(h, weight.T, out=low[: len(h)])
+            logits = buffer[:count].copy_(products[:count])
+            if bias is not None:
+                logits.add_(bias)
+            if self.classes is not None:
+                self.classes.suppress_(logits)
+            yield rows, logits, products, h
 
 
 @final
@@ -221,12 +248,11 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx: Context,
         score: Score,
-        trains: bool,
+        chunks: _Chunks,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         extra: Tensor | None,
-        classes: Classes | None,
     ) -> Tensor:
         low = _product_dtype(hidden)
         h, matrix = hidden.to(low), weight.to(low)
@@ -234,10 +260,10 @@ class _ChunkedLoss(torch.autograd.Function):
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_extra = None if extra is None else torch.empty_like(extra)
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        for rows, logits, products, inputs in _chunks(h, matrix, bias, classes):
+        for rows, logits, products, inputs in chunks.of(h, matrix, bias):
             loss, part = score(rows, logits)
             total += loss
-            if not (trains and any(ctx.needs_input_grad)):
+            if not (chunks.trains and any(ctx.needs_input_grad)):
                 continue
             if d_extra is not None and part is not None:
                 d_extra[rows] = part
@@ -261,7 +287,7 @@ class _ChunkedLoss(torch.autograd.Function):
         # on a GPU, asking whether it is 1 would cost more than the products
         if d_total.device.type != "cpu" or d_total != 1:
             gradients = [None if part is None else d_total * part for part in gradients]
-        return None, None, *gradients, None
+        return None, None, *gradients
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

@@ -12,6 +12,7 @@ swish      x σ(β x), β trained, 1 at the start               Ramachandran, Zo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import final
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.compiled_gelu import gelu
 
 
 @final
@@ -36,8 +38,8 @@ class Swish(nn.Module):
 
 
 ACTIVATIONS: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
-    "gelu": lambda: F.gelu,
-    "gelu-tanh": lambda: lambda x: F.gelu(x, approximate="tanh"),
+    "gelu": lambda: partial(gelu, tanh=False),
+    "gelu-tanh": lambda: partial(gelu, tanh=True),
     "relu": lambda: F.relu,
     "silu": lambda: F.silu,
     "swish": Swish,
