@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
+from seqloom.layers.compiled_attention import Looks, compiled_attention, has_compiled_attention
 from seqloom.protocols import modules_of
 
 Watcher = Callable[[Tensor], Tensor]
@@ -86,6 +87,9 @@ class HeadAttention(WatchedAttention):
         watched: `scaled_dot_product_attention` never holds them."""
         if self.watcher is None:
             dropout = self.dropout if self.training else 0.0
+            looks = Looks(mask, causal, self.scale)
+            if not dropout and has_compiled_attention(query, keys, values, looks):
+                return compiled_attention(query, keys, values, looks)
             return F.scaled_dot_product_attention(
                 query,
                 keys,

@@ -80,7 +80,9 @@ def test_the_loss_of_a_layer_is_the_one_without_it(
     for own, plain in zip(compiled, loss(), strict=True):
         # a sum of bfloat16 numbers may round to the neighbour
         tolerance = 2**-8 if low else 1e-6
-        torch.testing.assert_close(own, plain, rtol=tolerance, atol=tolerance * plain.abs().max())
+        torch.testing.assert_close(
+            own, plain, rtol=tolerance, atol=tolerance * float(plain.abs().max())
+        )
 
 
 def test_what_is_impossible_or_not_finite_shows() -> None:

@@ -33,7 +33,7 @@ def gelu(x: Tensor, *, tanh: bool) -> Tensor:
     """x Φ(x), or its approximation by tanh, as `F.gelu`, which it is without gradients and where nothing is
     compiled."""
     if torch.is_grad_enabled() and x.requires_grad and training_functions(x) is not None:
-        y: Tensor = _Gelu.apply(x, tanh)
+        y: Tensor = _Gelu.apply(x, tanh)  # type: ignore[no-untyped-call]
         return y
     return F.gelu(x, approximate="tanh" if tanh else "none")
 
@@ -48,7 +48,7 @@ class _Gelu(torch.autograd.Function):
         return _run(x, None, tanh)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Context, d_y: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         return _run(x, d_y.to(x.dtype).contiguous(), ctx.tanh), None
