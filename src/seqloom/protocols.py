@@ -352,6 +352,11 @@ class UpdatingObjective(Protocol):
         ...
 
 
+def updating(objective: Objective) -> UpdatingObjective | None:
+    """The objective, where it updates the model itself."""
+    return objective if isinstance(objective, UpdatingObjective) else None
+
+
 Rows = NDArray[np.int64]
 """Numbers of examples, in the order in which they are trained on."""
 

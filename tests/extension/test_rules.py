@@ -88,6 +88,48 @@ def test_labels_are_measured_too(command: Command, tmp_path: Path) -> None:
     )
 
 
+DESCENT = '''
+import torch
+import seqloom
+from seqloom.protocols import Loss
+
+
+class Descent:
+    """Updates the model itself, by plain gradient descent."""
+
+    def __init__(self, default):
+        self.default = default
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters())
+
+    def update(self, model, batch, optimizer, rate):
+        loss = self.default(model, batch)
+        (loss.total / loss.count).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= rate * parameter.grad
+                parameter.grad = None
+        return Loss(loss.total.detach(), loss.count)
+
+
+seqloom.register_objective("descent", Descent)
+'''
+
+
+def test_an_objective_of_a_plugin_may_update_the_model_itself(
+    command: Command, pairs: Path, tmp_path: Path
+) -> None:
+    plugin, folder, plain = tmp_path / "descent.py", tmp_path / "run", tmp_path / "plain"
+    plugin.write_text(DESCENT)
+    words = ["train", "translation", pairs, *SMALL, "--output-dir"]
+    assert command(*words, plain).code == 0
+    ran = command(*words, folder, "--set=train.objective=descent", f"--plugin={plugin}")
+    assert ran.code == 0, ran.err
+    weights = [(one / "model.safetensors").read_bytes() for one in (plain, folder)]
+    assert weights[0] != weights[1]
+
+
 @pytest.mark.parametrize(
     ("setting", "line"),
     [

@@ -8,7 +8,7 @@ import torch
 
 from seqloom.config import RunConfig
 from seqloom.layers.low_rank import adapt
-from seqloom.protocols import NewModel, Objective, TrainingData, UpdatingObjective
+from seqloom.protocols import NewModel, Objective, TrainingData, updating
 from seqloom.runs.adapters import whole_parts
 from seqloom.runs.run_folder import choose_device
 from seqloom.tasks.word_vectors.initial_embeddings import load_word_vectors
@@ -22,8 +22,6 @@ class ModelToTrain(NamedTuple):
     objective: Objective
     """That of the task."""
     optimizer: torch.optim.Optimizer
-    updating: UpdatingObjective | None
-    """The objective again, where it updates the model itself."""
 
 
 def model_to_train(data: TrainingData, run: RunConfig, word_vectors: bool = True) -> ModelToTrain:
@@ -44,12 +42,12 @@ def model_to_train(data: TrainingData, run: RunConfig, word_vectors: bool = True
             trained=whole_parts(run, new.config),
         )
     objective = data.objective()
-    updating = objective if isinstance(objective, UpdatingObjective) else None
-    optimizer = make_optimizer(model, config) if updating is None else updating.optimizer(model)
+    own = updating(objective)
+    optimizer = make_optimizer(model, config) if own is None else own.optimizer(model)
     data.initialise(model)
     if word_vectors:
         load_word_vectors(model, run, data.tokenizer)
-    return ModelToTrain(new, objective, optimizer, updating)
+    return ModelToTrain(new, objective, optimizer)
 
 
 def weight_dtype(run: RunConfig) -> torch.dtype:

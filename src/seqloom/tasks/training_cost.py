@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqloom.config import RunConfig
 from seqloom.data.batching.pair_batches import shard
-from seqloom.protocols import Batch, Objective, Rows, TrainingData, device_of
+from seqloom.protocols import Batch, Objective, Rows, TrainingData, device_of, updating
 from seqloom.shapes import on_device
 from seqloom.tasks.model_to_train import ModelToTrain, model_to_train
 from seqloom.tasks.training_data import total_steps
@@ -59,11 +59,12 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 def _training_step(start: ModelToTrain, data: TrainingData, rows: Rows, run: RunConfig) -> int:
     """One step; returns the most bytes that were saved for the backward pass of a micro-batch, parameters not
     counted."""
-    (model, *_), objective, optimizer, updating = start
+    (model, *_), objective, optimizer = start
     device, parts = device_of(model), run.train.accumulate
-    if updating is not None:
+    own = updating(objective)
+    if own is not None:
         batch = on_device(data.load(rows, rows), device)
-        updating.update(model, batch, optimizer, run.train.learning_rate)
+        own.update(model, batch, optimizer, run.train.learning_rate)
         return 0
     saved = 0
     for part in range(parts):

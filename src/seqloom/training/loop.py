@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from seqloom.config import TrainConfig
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import TrainingError
-from seqloom.protocols import Batch, Objective, Rows, UpdatingObjective
+from seqloom.protocols import Batch, Objective, Rows, updating
 from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, no_gradient_sync
 from seqloom.training.metrics_log import Metrics
@@ -78,8 +78,6 @@ class Trainer:
     target: float | None = None
     """Training ends at a validation value (smaller is better) of at most this."""
     world: World = World()  # noqa: RUF009
-    updating: UpdatingObjective | None = None
-    """The objective, where it updates the model itself."""
 
     def run(self, state: TrainerState) -> TrainerState:
         """Trains from `state` until `total_steps`, the target, the end of patience or a signal;
@@ -108,9 +106,10 @@ class Trainer:
     def train_step(self, module: nn.Module, rows: Rows, step: int, total_steps: int) -> StepResult:
         """One update from one global batch, whatever the numbers of micro-batches and workers."""
         rate = learning_rate(self.config, step, total_steps)
-        if self.updating is not None:
+        own = updating(self.objective)
+        if own is not None:
             batch = self.load(rows, rows)
-            loss = self.updating.update(self.model, batch, self.optimizer, rate)
+            loss = own.update(self.model, batch, self.optimizer, rate)
             self._check_count(int(loss.count), rows, step)
             return StepResult(float(loss.total), int(loss.count), None, rate)
         total, count = self.accumulate_gradient(module, rows, step)

@@ -29,7 +29,7 @@ from seqloom.protocols import (
     Rows,
     State,
     TrainingData,
-    UpdatingObjective,
+    updating,
 )
 from seqloom.registry import task_to_train
 from seqloom.runs import run_folder
@@ -248,8 +248,6 @@ class Training:
     model: nn.Module
     objective: Objective
     optimizer: torch.optim.Optimizer
-    updating: UpdatingObjective | None
-    """The objective, where it updates the model itself."""
     state: TrainerState
 
     def trainer(
@@ -264,7 +262,6 @@ class Training:
             model=self.model,
             objective=chosen_objective(config.objective, self.objective),
             optimizer=self.optimizer,
-            updating=self.updating,
             config=config,
             batches=self.data.batches,
             load=self.load,
@@ -316,9 +313,9 @@ def start_training(
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     has_weights = run_folder.has_weights(folder)
     start = model_to_train(data, run_config, word_vectors=not has_weights)
-    (model, model_config, model_type, origin, prompted), objective, optimizer, updating = start
+    (model, model_config, model_type, origin, prompted), objective, optimizer = start
     with world.together():
-        if updating is not None:
+        if updating(objective) is not None:
             refuse_workers(world, run_config.task)
         if fresh and world.first:
             run_folder.write_model_files(
@@ -343,7 +340,6 @@ def start_training(
         model=model,
         objective=objective,
         optimizer=optimizer,
-        updating=updating,
         state=state,
     )
 
