@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqloom.native.library import in_memory, training_functions
+from seqloom.native.library import in_memory, team_size, training_functions
 
 GRAIN = 2**16
 """Multiplications for which one more thread is worth while."""
@@ -141,8 +141,7 @@ def _run(
         arguments.mask = mask.data_ptr()
         arguments.mask_row, arguments.mask_head, arguments.mask_query = mask.stride()[:3]
     operations = rows * heads * queries * keys.shape[2] * width
-    threads = max(1, min(torch.get_num_threads(), rows * heads, operations // GRAIN))
-    functions.attention(ctypes.byref(arguments), threads)
+    functions.attention(ctypes.byref(arguments), team_size(operations, GRAIN, rows * heads))
 
 
 def _heads(tensor: Tensor) -> HeadsArguments:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.layers.recurrent.large_pages import fresh
-from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory
+from seqloom.native.library import DecodingFunctions, decoding_functions, in_memory, team_size
 from seqloom.packed_weights import PackedWeights, Storage
 from seqloom.stored_weight import QuantisedWeight, StoredWeight
 
@@ -177,4 +177,4 @@ def packed_rows(weights: PackedWeights, weight: Tensor, ids: Tensor) -> Tensor:
 
 
 def threads_for(operations: int) -> int:
-    return max(1, min(torch.get_num_threads(), operations // GRAIN))
+    return team_size(operations, GRAIN)

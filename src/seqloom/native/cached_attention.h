@@ -154,7 +154,8 @@ private:
     return sum;
   }
 
-  // V vectors of the weighted means of the values. What has no weight may be anything, and is not read.
+  // V vectors of the weighted means of the values. What has no weight may be anything, and is not read: a weight is 0 only where a
+  // query does not look, which is the same for all queries of shared slots (`exponential` is never 0).
   template <int M, int V>
   void mix(const Query* queries, const SharedSlots& shared, long most, const float* weights, const float* totals, long column) const {
     Vector<float> sum[M][V] = {};

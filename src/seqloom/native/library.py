@@ -176,6 +176,13 @@ def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (Tensor, nn.Parameter)
 
 
+def team_size(operations: int, grain: int, parts: int | None = None) -> int:
+    """Threads for a call of so many operations, `grain` of which are worth one more thread; at most one for
+    each of the parts, where the work has few."""
+    most = torch.get_num_threads() if parts is None else min(torch.get_num_threads(), parts)
+    return max(1, min(most, operations // grain))
+
+
 def training_functions(*tensors: Tensor) -> TrainingFunctions | None:
     """None where `library` is, where something is traced, and for tensors that are not all float32 or all
     bfloat16 in memory."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.outputs.possible_classes import Classes
-from seqloom.native.library import in_memory, training_functions
+from seqloom.native.library import in_memory, team_size, training_functions
 
 GRAIN = 2**14
 """Logits for which one more thread is worth while."""
@@ -71,6 +71,5 @@ def cross_entropy_(
         trains=trains,
         losses=losses.data_ptr(),
     )
-    threads = max(1, min(torch.get_num_threads(), logits.numel() // GRAIN))
-    functions.cross_entropy(ctypes.byref(arguments), threads)
+    functions.cross_entropy(ctypes.byref(arguments), team_size(logits.numel(), GRAIN))
     return losses

@@ -123,9 +123,9 @@ def chunked_loss(
     they are `exact`, else those of the products.
     """
     trains = torch.is_grad_enabled()  # inside a Function it is always off
-    chunks = _Chunks(exact, trains, classes)
+    chunks = _Chunks(exact, classes)
     total: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
-        score, chunks, hidden, weight, bias, extra
+        score, trains, chunks, hidden, weight, bias, extra
     )
     return total
 
@@ -180,7 +180,7 @@ def linear_log_probs(
     without gradients."""
     low = _product_dtype(hidden)
     parts = []
-    chunks = _Chunks(exact=True, trains=False, classes=classes)
+    chunks = _Chunks(exact=True, classes=classes)
     for rows, logits, *_ in chunks.of(hidden.to(low), weight.to(low), bias):
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         parts.append(chosen - softmax_(logits))
@@ -210,7 +210,6 @@ class _Chunks(NamedTuple):
 
     exact: bool
     """Whether they are in float32 or better, or as the products are."""
-    trains: bool
     classes: Classes | None
 
     def of(
@@ -248,6 +247,7 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx: Context,
         score: Score,
+        trains: bool,
         chunks: _Chunks,
         hidden: Tensor,
         weight: Tensor,
@@ -263,7 +263,7 @@ class _ChunkedLoss(torch.autograd.Function):
         for rows, logits, products, inputs in chunks.of(h, matrix, bias):
             loss, part = score(rows, logits)
             total += loss
-            if not (chunks.trains and any(ctx.needs_input_grad)):
+            if not (trains and any(ctx.needs_input_grad)):
                 continue
             if d_extra is not None and part is not None:
                 d_extra[rows] = part
@@ -287,7 +287,7 @@ class _ChunkedLoss(torch.autograd.Function):
         # on a GPU, asking whether it is 1 would cost more than the products
         if d_total.device.type != "cpu" or d_total != 1:
             gradients = [None if part is None else d_total * part for part in gradients]
-        return None, None, *gradients
+        return None, None, None, *gradients
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from seqloom.layers.recurrent.cell_operations import LayerWeights, LoopBuffers, NormWeights
 from seqloom.layers.recurrent.cells import BUILT_IN, CELLS, Cell, gate_names
 from seqloom.layers.recurrent.packing import IndexedRows
-from seqloom.native.library import KINDS, in_memory, library
+from seqloom.native.library import KINDS, in_memory, library, team_size
 
 GRAIN = 100_000
 """Operations of a step's products for which one more thread is worth while: meeting it takes microseconds."""
@@ -71,7 +71,7 @@ def has_compiled_loop(
 
 def threads_for(operations: int, width: int) -> int:
     """For so many operations a step; the threads share the units of a layer, sixteen at a time."""
-    return max(1, min(torch.get_num_threads(), operations // GRAIN, width // 16))
+    return team_size(operations, GRAIN, width // 16)
 
 
 @final

@@ -9,7 +9,7 @@ import functools
 import torch
 from torch import Tensor
 
-from seqloom.native.library import KINDS, in_memory, library
+from seqloom.native.library import KINDS, in_memory, library, team_size
 
 GRAIN = 1_000_000
 """Operations for which one more thread is worth while."""
@@ -114,7 +114,7 @@ def beats_torch() -> bool:
 
 
 def threads_for(operations: int) -> int:
-    return max(1, min(torch.get_num_threads(), operations // GRAIN))
+    return team_size(operations, GRAIN)
 
 
 def _with_a_unit_stride(tensor: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from seqloom.native.library import training_functions
+from seqloom.native.library import team_size, training_functions
 
 GRAIN = 2**14
 """Values for which one more thread is worth while."""
@@ -67,6 +67,5 @@ def _run(x: Tensor, d_y: Tensor | None, tanh: bool) -> Tensor:
         d_y=None if d_y is None else d_y.data_ptr(),
         to=to.data_ptr(),
     )
-    threads = max(1, min(torch.get_num_threads(), x.numel() // GRAIN))
-    functions.gelu(ctypes.byref(arguments), threads)
+    functions.gelu(ctypes.byref(arguments), team_size(x.numel(), GRAIN))
     return to
